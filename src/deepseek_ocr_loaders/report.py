@@ -104,7 +104,8 @@ class RunReport:
     def __str__(self) -> str:
         statuses = ", ".join(f"{count} {name}" for name, count in sorted(self.statuses.items()))
         return (
-            f"{len(self.pages)} pages in {self.seconds:.1f} s ({self.pages_per_second:.2f} pages/s): "
+            f"{len(self.pages)} pages in {self.seconds:.1f} s, "
+            f"{self.pages_per_second:.2f} pages/s: "
             f"{statuses or 'none'}; {self.retries} retries, {self.cached} from the cache, "
             f"{self.usage.prompt_tokens} + {self.usage.completion_tokens} tokens"
         )

@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from deepseek_ocr_loaders.errors import ConfigurationError
-from deepseek_ocr_loaders.page_ranges import Pages  # noqa: TC001 - pydantic reads it
+from deepseek_ocr_loaders.page_ranges import Pages
 from deepseek_ocr_loaders.prompts import prompt_text
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""The engines that can read pages, and how each is launched."""

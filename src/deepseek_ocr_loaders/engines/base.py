@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 __all__ = ["Engine", "LaunchPlan", "ServerOptions"]
 
@@ -66,7 +66,7 @@ class Engine(Protocol):
     name: str
 
     def unavailable(self) -> str | None:
-        """Say why the engine cannot run here; None where it can. Starts nothing, imports nothing."""
+        """Say why the engine cannot run here; None where it can. It starts and imports nothing."""
 
     def plan(self, options: ServerOptions, *, port: int, api_key: str) -> LaunchPlan:
         """Decide command line and environment for the version that is installed.

@@ -1,0 +1,1 @@
+"""The managed server: who may use it, how it starts, lives, and ends."""
