@@ -42,7 +42,7 @@ def parse_pages(pages: object) -> tuple[PageRange, ...] | None:
 
 def _parse_part(part: object) -> PageRange:
     msg = f"pages: {part!r} is not a page number from 1 or a range such as 1-3 or 10-"
-    if isinstance(part, tuple) and len(part) == 2:  # already parsed
+    if isinstance(part, (tuple, list)) and len(part) == 2:  # already parsed, or from JSON
         first, last = part
     elif isinstance(part, bool):
         raise ConfigurationError(msg)

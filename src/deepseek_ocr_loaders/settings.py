@@ -18,6 +18,7 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationError,
+    field_serializer,
     field_validator,
     model_validator,
 )
@@ -138,6 +139,17 @@ class Settings(BaseModel):
         except ValidationError as error:
             raise ConfigurationError(_explain(error)) from None
 
+    @field_serializer("image_dir", "cache")
+    def _plain_path(self, value: object) -> object:
+        return str(value) if isinstance(value, Path) else value
+
+    @field_serializer("rotate")
+    def _plain_rotation(self, value: object) -> object:
+        if callable(value):
+            msg = "rotate is a function, which cannot be written to JSON"
+            raise ConfigurationError(msg)
+        return value
+
     @field_validator("prompt")
     @classmethod
     def _check_prompt(cls, value: str) -> str:
@@ -172,6 +184,9 @@ def _normalise_address(address: str) -> str:
     text = address.strip().rstrip("/")
     if not text.startswith(("http://", "https://")):
         msg = "base_url must start with http:// or https://, for example http://127.0.0.1:8000/v1"
+        raise ValueError(msg)
+    if "?" in text or "#" in text:
+        msg = "base_url must end with the path: no ? and no #"
         raise ValueError(msg)
     if "@" in text.split("/")[2]:
         msg = "base_url must not contain a user name or password: pass the key as api_key"
