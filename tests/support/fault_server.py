@@ -30,6 +30,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
+import pymupdf
 from PIL import Image, ImageDraw
 from pydantic import SecretStr
 
@@ -100,8 +101,6 @@ def marked_picture(number: int, width: int = 104, height: int = 156) -> Picture:
 
 def marked_pdf(numbers: Sequence[int], width: float = 260, height: float = 390) -> bytes:
     """A PDF with one page for each number."""
-    import pymupdf
-
     document = pymupdf.open()
     for number in numbers:
         page = document.new_page(width=width, height=height)
@@ -280,7 +279,7 @@ class ChatRequest:
 
 
 Script = (
-    Sequence[Step | None] | Callable[[ChatRequest], Step | None | Awaitable[Step | None]] | None
+    Sequence[Step | None] | Callable[[ChatRequest], Step | Awaitable[Step | None] | None] | None
 )
 
 
@@ -474,18 +473,9 @@ class FaultServer:
         data = await reader.readexactly(int(headers.get("content-length", "0")))
         self.paths.append(path)
         self.headers.append(headers)
-        if path == "/health":
-            return await _reply(writer, self.health, b"")
-        wanted = f"Bearer {self.api_key}" if self.api_key else None
-        if wanted and headers.get("authorization") != wanted:
-            return await _reply(writer, 401, b'{"error":"Unauthorized"}')
-        if path == "/v1/models":
-            cards = [{"id": m, "max_model_len": self.max_model_len} for m in self.models]
-            return await _reply(writer, 200, json.dumps({"data": cards}).encode())
-        if path == "/version" and self.version:
-            return await _reply(writer, 200, json.dumps({"version": self.version}).encode())
-        if path != "/v1/chat/completions":
-            return await _reply(writer, 404, b'{"detail":"Not Found"}')
+        plain = self._plain(path, headers)
+        if plain is not None:
+            return await _reply(writer, *plain)
         request = ChatRequest(len(self.requests), json.loads(data) if self.parse else {}, headers)
         self.requests.append(request)
         self.in_flight += 1
@@ -503,6 +493,19 @@ class FaultServer:
             for task in (work, gone):
                 task.cancel()
             await asyncio.gather(work, gone, return_exceptions=True)
+
+    def _plain(self, path: str, headers: dict[str, str]) -> tuple[int, bytes] | None:
+        wanted = f"Bearer {self.api_key}" if self.api_key else None
+        if path == "/health":
+            return self.health, b""
+        if wanted and headers.get("authorization") != wanted:
+            return 401, b'{"error":"Unauthorized"}'
+        if path == "/v1/models":
+            cards = [{"id": m, "max_model_len": self.max_model_len} for m in self.models]
+            return 200, json.dumps({"data": cards}).encode()
+        if path == "/version" and self.version:
+            return 200, json.dumps({"version": self.version}).encode()
+        return None if path == "/v1/chat/completions" else (404, b'{"detail":"Not Found"}')
 
     async def _chat(self, request: ChatRequest, writer: asyncio.StreamWriter) -> bool:
         step = self._refusal(request) if self.parse and self.strict else None
@@ -539,28 +542,25 @@ class FaultServer:
         return step or Step()
 
     def _refusal(self, request: ChatRequest) -> Step | None:
-        for name in self.refuse_fields:
-            if name in request.body:
-                return status(400, f"Extra inputs are not permitted: {name}")
-        pictures = [part for part in request.parts if part["type"] == "image_url"]
-        if len(pictures) != 1:
-            return status(400, f"At most 1 image(s) may be provided in one prompt: {len(pictures)}")
-        if "base64," in request.prompt:
-            return status(400, "the picture came as text")
-        if not pictures[0]["image_url"]["url"].startswith("data:image/"):
-            return status(400, "not a data URL of a picture")
-        if int(request.body.get("max_tokens") or 0) > 7000:
-            return status(
-                400,
-                "'max_tokens' is too large: This model's maximum context length is 8192 tokens",
-            )
+        pictures = [part["image_url"] for part in request.parts if part["type"] == "image_url"]
+        fields = [name for name in self.refuse_fields if name in request.body]
         if request.body["model"] not in self.models:
             return status(404, f"The model `{request.body['model']}` does not exist.")
-        try:
-            _ = request.marker
-        except Exception as error:
-            return status(400, f"cannot identify image file: {type(error).__name__}")
-        return None
+        message = ""
+        if fields:
+            message = f"Extra inputs are not permitted: {', '.join(fields)}"
+        elif len(pictures) != 1:
+            message = f"At most 1 image(s) may be provided in one prompt, not {len(pictures)}"
+        elif "base64," in request.prompt or not pictures[0]["url"].startswith("data:image/"):
+            message = "the picture is not the data URL of an image part"
+        elif int(request.body.get("max_tokens") or 0) > 7000:
+            message = "This model's maximum context length is 8192 tokens: max_tokens is too large"
+        else:
+            try:
+                _ = request.marker
+            except (OSError, ValueError) as error:
+                message = f"cannot identify image file: {type(error).__name__}"
+        return status(400, message) if message else None
 
     def _completion(self, request: ChatRequest, step: Step) -> bytes:
         text = step.text

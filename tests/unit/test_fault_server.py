@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import io
 
 import httpx2
+import pymupdf
 import pytest
 from PIL import Image
 from support.fault_server import (
@@ -53,8 +55,6 @@ def _post(server: FaultServer, number: int = 3, **extra: object) -> httpx2.Respo
 @pytest.mark.parametrize("number", [0, 1, 5, 1999, 123_456, (1 << 20) - 1])
 def test_a_picture_carries_its_number_through_scaling_and_cutting(number: int) -> None:
     assert read_marker(marked_picture(number).data) == number
-    import io
-
     image = marked_image(number, 260, 390)
     for piece in (
         image.resize((640, 960), Image.Resampling.BICUBIC),
@@ -67,8 +67,6 @@ def test_a_picture_carries_its_number_through_scaling_and_cutting(number: int) -
 
 
 def test_a_drawn_pdf_page_carries_its_number() -> None:
-    import pymupdf
-
     document = pymupdf.open("pdf", marked_pdf([7, 4711]))
     found = [read_marker(page.get_pixmap(dpi=72).tobytes("png")) for page in document]
     document.close()
