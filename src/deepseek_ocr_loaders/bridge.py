@@ -68,7 +68,7 @@ def _stop_background() -> None:
 
 
 def _forget_background() -> None:
-    global _background, _lock  # noqa: PLW0603 - the thread is gone in a forked child
+    global _background, _lock
     _background, _lock = None, threading.Lock()
 
 

@@ -126,7 +126,7 @@ class DeepSeekOCRParser(_Core, BaseBlobParser):
             yield _to_langchain(data)
 
     async def alazy_parse(self, blob: Blob) -> AsyncIterator[Document]:
-        """Give the same Documents on the running event loop; LangChain's base has no such method."""
+        """Give the same Documents on the running event loop; the base class has no such method."""
         async with aclosing(self._read([blob])) as documents:
             async for data in documents:
                 yield _to_langchain(data)

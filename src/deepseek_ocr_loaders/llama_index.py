@@ -136,6 +136,6 @@ def _to_llama_index(data: DocumentData, extra_info: Mapping[str, Any] | None) ->
         text=data.text,
         metadata={**data.metadata, **(extra_info or {})},
         # Lists of this Document's own: SimpleDirectoryReader appends to them.
-        excluded_embed_metadata_keys=[key for key in EXCLUDED_KEYS if key in data.metadata],
-        excluded_llm_metadata_keys=[key for key in EXCLUDED_KEYS if key in data.metadata],
+        excluded_embed_metadata_keys=list(EXCLUDED_KEYS),
+        excluded_llm_metadata_keys=list(EXCLUDED_KEYS),
     )

@@ -70,52 +70,113 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     # What is read, and how it comes out.
-    mode: Mode = "page"
-    page_separator: str = "\n\n"
-    pages: Pages = None
-    prompt: str = "markdown"
-    output: Output = "markdown"
-    tables: Tables = "html"
-    math: Math = "latex"
-    images: Images = "drop"
-    image_dir: Path | None = None
-    furniture: Furniture = "keep"
-    layout: bool = False
+    mode: Annotated[Mode, Field(description="One Document a page, a document, or an element.")] = (
+        "page"
+    )
+    page_separator: Annotated[
+        str, Field(description='Between the pages of one Document, for mode="document".')
+    ] = "\n\n"
+    pages: Annotated[
+        Pages, Field(description='Which pages, counted from 1: "1-3,7,10-" or a list.')
+    ] = None
+    prompt: Annotated[
+        str,
+        Field(description="markdown, ocr, free, figure, describe, or a text of your own."),
+    ] = "markdown"
+    output: Annotated[
+        Output, Field(description="Markdown, plain text, or what the model said, byte for byte.")
+    ] = "markdown"
+    tables: Annotated[Tables, Field(description="Tables as HTML or as pipe tables.")] = "html"
+    math: Annotated[Math, Field(description=r"Maths in \\(…\\) as it comes, or in dollars.")] = (
+        "latex"
+    )
+    images: Annotated[
+        Images, Field(description="Pictures on the page: dropped, marked, or saved and linked.")
+    ] = "drop"
+    image_dir: Annotated[Path | None, Field(description="Where saved pictures go.")] = None
+    furniture: Annotated[
+        Furniture, Field(description="Headers, footers and page numbers: kept or dropped.")
+    ] = "keep"
+    layout: Annotated[
+        bool, Field(description="Blocks and boxes as one JSON string in the metadata.")
+    ] = False
 
     # How a page is drawn, and whether it is sent.
-    ocr: Ocr = "always"
-    detail: Detail = "high"
-    skip_blank: bool = True
-    password: Annotated[SecretStr | None, BeforeValidator(_secret)] = Field(
-        default=None, exclude=True, repr=False
-    )
-    dpi: Annotated[int, Field(ge=36, le=1200)] | None = None
-    rotate: Rotation | Mapping[int, int] | RotateHook = 0
+    ocr: Annotated[
+        Ocr, Field(description="auto: a page with a sound text layer is read from it, not sent.")
+    ] = "always"
+    detail: Annotated[
+        Detail, Field(description="low: one global view of 640 pixels, for simple pages.")
+    ] = "high"
+    skip_blank: Annotated[
+        bool, Field(description="A page without ink is not sent; it still yields a Document.")
+    ] = True
+    password: Annotated[
+        SecretStr | None,
+        BeforeValidator(_secret),
+        Field(exclude=True, repr=False, description="Opens an encrypted PDF."),
+    ] = None
+    dpi: Annotated[
+        int | None,
+        Field(ge=36, le=1200, description="By default the size that the model looks at."),
+    ] = None
+    rotate: Annotated[
+        Rotation | Mapping[int, int] | RotateHook,
+        Field(description="Degrees clockwise; also a mapping by page number, or a function."),
+    ] = 0
 
     # What happens to a page that cannot be read, and how hard it is tried.
-    on_error: OnError = "raise"
-    retries: Annotated[int, Field(ge=0, le=100)] = 3
-    timeout: Annotated[float, Field(gt=0)] = 600.0
-    cache: bool | Path = False
-    max_concurrency: Annotated[int, Field(ge=1, le=4096)] | None = None
-    show_progress: bool = False
-    on_page: Callable[..., None] | None = Field(default=None, exclude=True, repr=False)
+    on_error: Annotated[
+        OnError, Field(description="A page that fails: ends the run, is left out, is recorded.")
+    ] = "raise"
+    retries: Annotated[
+        int, Field(ge=0, le=100, description="Further tries of a request that can heal.")
+    ] = 3
+    timeout: Annotated[
+        float, Field(gt=0, description="Seconds for the answer to a page once it is sent.")
+    ] = 600.0
+    cache: Annotated[
+        bool | Path, Field(description="Keep finished pages: off, on, or a folder.")
+    ] = False
+    max_concurrency: Annotated[
+        int | None,
+        Field(ge=1, le=4096, description="Pages at the server at once; its own limit by default."),
+    ] = None
+    show_progress: Annotated[bool, Field(description="A progress bar that counts pages.")] = False
+    on_page: Annotated[
+        Callable[..., None] | None,
+        Field(exclude=True, repr=False, description="Called with a PageReport for each page."),
+    ] = None
 
     # Who reads it.
-    server: Any = Field(default=None, exclude=True, repr=False)
-    base_url: Annotated[tuple[str, ...], BeforeValidator(_addresses)] = Field(
-        default=(), repr=False
-    )
-    api_key: Annotated[SecretStr | None, BeforeValidator(_secret)] = Field(
-        default=None, exclude=True, repr=False
-    )
-    model: str | None = None
-    engine: EngineName = "auto"
+    server: Annotated[
+        Any, Field(exclude=True, repr=False, description="A DeepSeekOCRServer of your own.")
+    ] = None
+    base_url: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_addresses),
+        Field(description="A server that someone else runs; several share the pages."),
+    ] = ()
+    api_key: Annotated[
+        SecretStr | None,
+        BeforeValidator(_secret),
+        Field(exclude=True, repr=False, description="The key of that server."),
+    ] = None
+    model: Annotated[
+        str | None, Field(description="The served name; found out if there is only one.")
+    ] = None
+    engine: Annotated[
+        EngineName, Field(description="Who reads if no address is given; auto decides.")
+    ] = "auto"
 
     # Downloads, where the source is an address.
-    max_download_bytes: Annotated[int, Field(ge=1)] = 512 * 1024 * 1024
-    download_timeout: Annotated[float, Field(gt=0)] = 120.0
-    allow_private_addresses: bool = False
+    max_download_bytes: Annotated[int, Field(ge=1, description="Limit of one download.")] = (
+        512 * 1024 * 1024
+    )
+    download_timeout: Annotated[float, Field(gt=0, description="Seconds for one download.")] = 120.0
+    allow_private_addresses: Annotated[
+        bool, Field(description="Let downloads reach private and loopback addresses.")
+    ] = False
 
     @classmethod
     def create(cls, options: Mapping[str, Any]) -> Self:

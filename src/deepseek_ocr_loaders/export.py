@@ -1,0 +1,61 @@
+"""Documents as files: markdown, text, JSON, and JSON lines that can be read back."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Literal
+
+from deepseek_ocr_loaders.documents import DocumentData
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["SUFFIXES", "Format", "read_jsonl", "write"]
+
+Format = Literal["markdown", "text", "json", "jsonl"]
+
+SUFFIXES: dict[str, str] = {"markdown": ".md", "text": ".txt", "json": ".json", "jsonl": ".jsonl"}
+
+
+def write(documents: Iterable[DocumentData], form: Format) -> Iterator[str]:
+    """Give the pieces of text that make up the file, one or more for each Document.
+
+    Args:
+        documents: In the order in which they are to stand.
+        form: `markdown` and `text` hold the texts with a blank line between them, `json` one
+            array, `jsonl` one object a line. The objects have the keys of a LangChain Document
+            (`id`, `page_content`, `metadata`), so `Document(**json.loads(line))` reads one back.
+    """
+    if form == "json":
+        before = "[\n"
+        for document in documents:
+            yield before + _to_json(document)
+            before = ",\n"
+        yield "[]\n" if before == "[\n" else "\n]\n"
+    elif form == "jsonl":
+        for document in documents:
+            yield _to_json(document) + "\n"
+    else:
+        before = ""
+        for document in documents:
+            yield before + document.text.strip("\n") + "\n"
+            before = "\n"
+
+
+def _to_json(document: DocumentData) -> str:
+    value = {"id": document.id, "page_content": document.text, "metadata": document.metadata}
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def read_jsonl(lines: Iterable[str]) -> Iterator[DocumentData]:
+    """Give the Documents that `write(…, "jsonl")` wrote; empty lines are passed over.
+
+    Raises:
+        ValueError: A line that is not such an object.
+    """
+    for line in lines:
+        if line.strip():
+            value = json.loads(line)
+            yield DocumentData(
+                id=value["id"], text=value["page_content"], metadata=value["metadata"]
+            )
