@@ -51,13 +51,16 @@ class LaunchPlan:
         argv: The command line; it holds no secret.
         env: The whole environment of the process; the key is in here.
         served_model: The id that `/v1/models` must list before the server counts as ready.
-        container: The container's name where the engine runs in one.
+        container: The container's name where the engine runs in one; its label
+            `deepseek-ocr-loaders.server` has the same value.
+        before: Commands that must succeed first, such as loading a container image.
     """
 
     argv: Sequence[str]
     env: Mapping[str, str] = field(repr=False)
     served_model: str
     container: str | None = None
+    before: Sequence[Sequence[str]] = ()
 
 
 class Engine(Protocol):

