@@ -10,6 +10,8 @@ import os
 import sys
 from contextlib import closing
 from enum import IntEnum
+from io import TextIOWrapper
+from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 from urllib.parse import urlsplit
@@ -17,33 +19,27 @@ from urllib.parse import urlsplit
 import typer
 from rich.console import Console
 from rich.logging import RichHandler
-from rich.table import Table
+from typer.core import TyperGroup
 
 from deepseek_ocr_loaders.errors import (
     AuthenticationError,
     ConfigurationError,
     DeepSeekOCRError,
+    MissingExtraError,
     ModelNotFoundError,
     ServerError,
 )
-from deepseek_ocr_loaders.export import SUFFIXES, Format
-from deepseek_ocr_loaders.settings import EngineName, Settings
+from deepseek_ocr_loaders.export import SUFFIXES, Format, write
+from deepseek_ocr_loaders.report import RunReport
+from deepseek_ocr_loaders.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable
     from typing import TextIO
 
-    from deepseek_ocr_loaders.report import RunReport
+    from deepseek_ocr_loaders.documents import DocumentData
 
 __all__ = ["ExitCode", "app", "main"]
-
-app = typer.Typer(
-    help="Read PDFs and scans with DeepSeek-OCR.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-cache_app = typer.Typer(help="The pages that were kept on disk.", no_args_is_help=True)
-app.add_typer(cache_app, name="cache")
 
 errors = Console(stderr=True)
 
@@ -59,6 +55,52 @@ class ExitCode(IntEnum):
     SERVER = 4
     INTERRUPTED = 130
 
+
+class _Program(TyperGroup):
+    """Ends with a line and an exit code where a command fails, in place of a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except DeepSeekOCRError as error:
+            _say(error)
+            code = _exit_code(error)
+        except KeyboardInterrupt:
+            errors.print("interrupted")
+            code = ExitCode.INTERRUPTED
+        except BrokenPipeError:
+            # `… | head` is a wish to stop, not a fault; the rest of the buffer has no reader.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = ExitCode.OK
+        except OSError as error:
+            errors.print(f"error: {error}", style="red", highlight=False, markup=False)
+            code = ExitCode.USAGE
+        raise typer.Exit(code)
+
+
+def _exit_code(error: DeepSeekOCRError) -> ExitCode:
+    if isinstance(error, (ConfigurationError, MissingExtraError)):
+        return ExitCode.USAGE
+    if isinstance(error, (ServerError, AuthenticationError, ModelNotFoundError)):
+        return ExitCode.SERVER
+    return ExitCode.NOTHING_READ
+
+
+def _say(error: DeepSeekOCRError) -> None:
+    errors.print(f"error: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
+    log_tail = getattr(error, "log_tail", "")
+    if log_tail and log_tail not in str(error):
+        errors.print(log_tail, highlight=False, markup=False, soft_wrap=True)
+
+
+app = typer.Typer(
+    cls=_Program,
+    help="Read PDFs and scans with DeepSeek-OCR.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+cache_app = typer.Typer(help="The pages that were kept on disk.", no_args_is_help=True)
+app.add_typer(cache_app, name="cache")
 
 _NOT_OPTIONS = {"on_page", "server"}
 _SECRETS = {"api_key": "DEEPSEEK_OCR_API_KEY", "password": "DEEPSEEK_OCR_PASSWORD"}
@@ -131,9 +173,7 @@ def load(
         list[str], typer.Argument(metavar="FILE...", help="Files, folders, globs, addresses.")
     ],
     *,
-    form: Annotated[
-        Format, typer.Option("--format", "-f", help="What is written.")
-    ] = "markdown",
+    form: Annotated[Format, typer.Option("--format", "-f", help="What is written.")] = "markdown",
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="A folder: one file for each document, else stdout."),
@@ -144,95 +184,98 @@ def load(
     if options.get("show_progress") is None:
         options["show_progress"] = sys.stderr.isatty()
     options = {name: value for name, value in options.items() if value not in (None, [])}
-    options["cache"] = {"on": True, "off": False}.get(options.get("cache", ""), options.get("cache"))
-    job = _Load(form, out, Settings.create(options))
-    job.run(list(_expand_globs(sources)))
-    raise typer.Exit(job.exit_code)
+    options["cache"] = {"on": True, "off": False}.get(
+        options.get("cache", ""), options.get("cache")
+    )
+    job = _Load(_expand_globs(sources), form, out, Settings.create(options))
+    try:
+        job.run()
+    except DeepSeekOCRError as error:
+        _say(error)
+        code = _exit_code(error)
+        raise typer.Exit(
+            ExitCode.PAGES_FAILED if code is ExitCode.NOTHING_READ and job.pages_read else code
+        ) from error
+    finally:
+        errors.print(str(job.report), highlight=False, markup=False, soft_wrap=True)
+    raise typer.Exit(ExitCode.PAGES_FAILED if job.anything_failed else ExitCode.OK)
 
 
-def _expand_globs(given: list[str]) -> Iterator[str]:
+def _expand_globs(given: list[str]) -> list[str]:
+    """Give each source once; globs that the shell has left alone are looked up."""
+    sources: list[str] = []
     for source in given:
-        if "://" in source or Path(source).exists() or not globbing.has_magic(source):
-            yield source
-            continue
-        found = sorted(globbing.glob(source, recursive=True))
-        if not found:
+        if "://" in source:
+            sources.append(source)
+        elif Path(source).exists() or not globbing.has_magic(source):
+            sources.append(str(Path(source)))
+        elif found := sorted(globbing.glob(source, recursive=True)):  # noqa: PTH207 - any root
+            sources += found
+        else:
             msg = f"no file matches {source!r}"
             raise ConfigurationError(msg)
-        yield from found
+    return list(dict.fromkeys(sources))
 
 
 class _Load:
-    """One `load`: every document on its own, so that each becomes a file and none stops another."""
+    """One `load`: all documents in one run, written to stdout or to a file each."""
 
-    def __init__(self, form: Format, out: Path | None, settings: Settings) -> None:
+    def __init__(
+        self, sources: list[str], form: Format, out: Path | None, settings: Settings
+    ) -> None:
+        self.sources = sources
         self.form = form
         self.out = out
         self.settings = settings
-        self.failed = 0
-        self.read = 0
+        self.report = RunReport()
         self.written: set[Path] = set()
 
     @property
-    def exit_code(self) -> ExitCode:
-        if not self.failed:
-            return ExitCode.OK
-        return ExitCode.PAGES_FAILED if self.read else ExitCode.NOTHING_READ
+    def pages_read(self) -> int:
+        return len(self.report.pages) - self.report.statuses.get("failed", 0)
 
-    def run(self, given: list[str]) -> None:
-        from deepseek_ocr_loaders.source import expand  # noqa: PLC0415 - loads the PDF library
+    @property
+    def anything_failed(self) -> bool:
+        return bool(self.report.failed_documents or self.report.statuses.get("failed"))
 
-        if self.out is not None:
+    def run(self) -> None:
+        from deepseek_ocr_loaders import bridge  # noqa: PLC0415 - loads the PDF library
+        from deepseek_ocr_loaders.pipeline import read_documents  # noqa: PLC0415
+        from deepseek_ocr_loaders.source import expand  # noqa: PLC0415
+
+        documents = bridge.iterate(
+            lambda: read_documents(expand(self.sources), self.settings, report=self.report)
+        )
+        with closing(documents):  # type: ignore[type-var]
+            if self.out is None:
+                self._write(documents, None)
+                return
             self.out.mkdir(parents=True, exist_ok=True)
-            for source in given:
-                for document in expand(source):
-                    self._one([document], self._target(str(document), source))
-        else:
-            self._one([document for source in given for document in expand(source)], None)
+            for source, pages in groupby(documents, key=lambda page: page.metadata["source"]):
+                target = self._target(str(source))
+                self._write(pages, target)
+                errors.print(f"{source} -> {target}", highlight=False, markup=False, soft_wrap=True)
 
-    def _target(self, document: str, given: str) -> Path:
+    def _write(self, documents: Iterable[DocumentData], target: Path | None) -> None:
+        with _output(target) as file:
+            for piece in write(documents, self.form):
+                file.write(piece)
+                file.flush()
+
+    def _target(self, source: str) -> Path:
         assert self.out is not None  # noqa: S101 - the caller sees to it
-        name = PurePosixPath(urlsplit(document).path).name if "://" in document else document
-        path = Path(name)
-        if "://" not in document and Path(given).is_dir():
-            inside = path.relative_to(given)
+        if "://" in source:
+            inside = Path(PurePosixPath(urlsplit(source).path).name or "document")
         else:
-            inside = Path(path.name or "document")
+            above = [folder for folder in self.sources if Path(source).is_relative_to(folder)]
+            inside = Path(source).relative_to(above[0]) if above else Path(source)
+            inside = inside if inside.name else Path(Path(source).name)
         target = self.out / inside.with_name(inside.name + SUFFIXES[self.form])
         if target in self.written:  # the same name from two places
-            mark = hashlib.sha256(document.encode()).hexdigest()[:8]
+            mark = hashlib.sha256(source.encode(errors="surrogateescape")).hexdigest()[:8]
             target = target.with_name(f"{inside.name}.{mark}{SUFFIXES[self.form]}")
         self.written.add(target)
         return target
-
-    def _one(self, documents: list[object], target: Path | None) -> None:
-        from deepseek_ocr_loaders import bridge, export  # noqa: PLC0415 - loads the PDF library
-        from deepseek_ocr_loaders.pipeline import read_documents  # noqa: PLC0415
-        from deepseek_ocr_loaders.report import RunReport  # noqa: PLC0415
-
-        report = RunReport()
-        read = bridge.iterate(lambda: read_documents(documents, self.settings, report=report))
-        try:
-            with closing(read), _output(target) as file:  # type: ignore[type-var]
-                for piece in export.write(read, self.form):
-                    file.write(piece)
-                    file.flush()
-        except (ServerError, AuthenticationError, ModelNotFoundError, ConfigurationError):
-            raise
-        except DeepSeekOCRError as error:
-            if self.settings.on_error == "raise":
-                raise
-            errors.print(f"[red]{error}[/red]", highlight=False, soft_wrap=True)
-            self.failed += 1
-        finally:
-            self._account(report, target)
-
-    def _account(self, report: RunReport, target: Path | None) -> None:
-        failed = report.statuses.get("failed", 0)
-        self.failed += failed
-        self.read += len(report.pages) - failed
-        where = f" -> {target}" if target is not None else ""
-        errors.print(f"{report}{where}", highlight=False, markup=False, soft_wrap=True)
 
 
 class _output:  # noqa: N801 - used as a function
@@ -242,12 +285,15 @@ class _output:  # noqa: N801 - used as a function
         self.target = target
 
     def __enter__(self) -> TextIO:
+        # Half a surrogate pair, which JSON can carry and UTF-8 cannot, is written as JSON does it.
         if self.target is None:
             self.file = sys.stdout
+            if isinstance(self.file, TextIOWrapper):
+                self.file.reconfigure(encoding="utf-8", errors="backslashreplace")
             return self.file
         self.target.parent.mkdir(parents=True, exist_ok=True)
         self.part = self.target.with_name(self.target.name + ".part")
-        self.file = self.part.open("w", encoding="utf-8", newline="\n")
+        self.file = self.part.open("w", encoding="utf-8", errors="backslashreplace", newline="\n")
         return self.file
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -261,27 +307,5 @@ class _output:  # noqa: N801 - used as a function
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the command line; errors of this package end it with a line and an exit code."""
-    try:
-        app(args=argv, standalone_mode=True)
-    except ConfigurationError as error:
-        _fail(error, ExitCode.USAGE)
-    except (ServerError, AuthenticationError, ModelNotFoundError) as error:
-        _fail(error, ExitCode.SERVER)
-    except DeepSeekOCRError as error:
-        _fail(error, ExitCode.NOTHING_READ)
-    except KeyboardInterrupt:
-        errors.print("interrupted")
-        sys.exit(ExitCode.INTERRUPTED)
-    except BrokenPipeError:
-        # `… | head` is a wish to stop, not a fault.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(ExitCode.OK)
-
-
-def _fail(error: DeepSeekOCRError, code: ExitCode) -> None:
-    errors.print(f"error: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
-    log_tail = getattr(error, "log_tail", "")
-    if log_tail and log_tail not in str(error):
-        errors.print(log_tail, highlight=False, markup=False, soft_wrap=True)
-    sys.exit(code)
+    """Run the command line and end the program with one of `ExitCode`."""
+    app(args=argv)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Literal
 
-from deepseek_ocr_loaders.documents import DocumentData
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from deepseek_ocr_loaders.documents import DocumentData
 
 __all__ = ["SUFFIXES", "Format", "read_jsonl", "write"]
 
@@ -53,6 +53,8 @@ def read_jsonl(lines: Iterable[str]) -> Iterator[DocumentData]:
     Raises:
         ValueError: A line that is not such an object.
     """
+    from deepseek_ocr_loaders.documents import DocumentData  # noqa: PLC0415 - rarely wanted
+
     for line in lines:
         if line.strip():
             value = json.loads(line)

@@ -245,6 +245,7 @@ class _Run:
 
     def _failed_source(self, item: _FailedSource) -> list[DocumentData]:
         policy = self.settings.on_error
+        self.report.failed_documents.append(str(item.error))
         if policy == "raise":
             raise item.error
         logger.error("%s; the document is left out (on_error=%s)", item.error, policy)

@@ -51,11 +51,13 @@ class RunReport:
         pages: One entry a page, in the order in which they were handed out.
         started: `time.monotonic()` at the start of the run.
         ended: Likewise at its end; None while it runs.
+        failed_documents: Why a document could not be opened, one text for each that could not.
     """
 
     pages: list[PageReport] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
     ended: float | None = None
+    failed_documents: list[str] = field(default_factory=list)
 
     def add(self, source: SourceInfo, page: PageResult) -> PageReport:
         """Take a finished page in, and give its entry."""
@@ -103,9 +105,12 @@ class RunReport:
 
     def __str__(self) -> str:
         statuses = ", ".join(f"{count} {name}" for name, count in sorted(self.statuses.items()))
+        failed = len(self.failed_documents)
+        unopened = f", {failed} documents that could not be opened" if failed else ""
         return (
             f"{len(self.pages)} pages in {self.seconds:.1f} s, "
             f"{self.pages_per_second:.2f} pages/s: "
-            f"{statuses or 'none'}; {self.retries} retries, {self.cached} from the cache, "
+            f"{statuses or 'none'}{unopened}; "
+            f"{self.retries} retries, {self.cached} from the cache, "
             f"{self.usage.prompt_tokens} + {self.usage.completion_tokens} tokens"
         )
