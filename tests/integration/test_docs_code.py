@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 import typer.main
-
-from deepseek_ocr_loaders import DeepSeekOCRServer
-from deepseek_ocr_loaders.cli import app
 from support.markdown import ROOT, blocks, pages
+from support.published import copy_examples, embedded_engine
+
+from deepseek_ocr_loaders.cli import app
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,28 +35,13 @@ def _runs(block: Block) -> bool:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a folder in which the pages' paths are right."""
-    folder = tmp_path_factory.mktemp("docs")
-    shutil.copytree(ROOT / "examples", folder / "examples")
-    return folder
+    return copy_examples(tmp_path_factory.mktemp("docs")).parent
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Give what a page's program runs in; the embedded engine is up as long as this lives."""
-    state = tmp_path_factory.mktemp("state")
-    patch = pytest.MonkeyPatch()
-    for name in [name for name in os.environ if name.startswith("DEEPSEEK_OCR_")]:
-        patch.delenv(name)
-    patch.setenv("DEEPSEEK_OCR_ENGINE", "rapidocr")
-    patch.setenv("DEEPSEEK_OCR_STATE_DIR", str(state / "state"))
-    # Pages that several blocks read are read once.
-    patch.setenv("DEEPSEEK_OCR_CACHE", str(state / "cache"))
-    patch.setenv("XDG_CACHE_HOME", str(state / "cache-home"))
-    patch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    with DeepSeekOCRServer():
-        yield dict(os.environ)
-    patch.undo()
+    with embedded_engine(tmp_path_factory.mktemp("state")) as environment:
+        yield environment
 
 
 def _program(page: Path) -> str:
@@ -134,7 +117,9 @@ def test_commands_parse(page: Path) -> None:
 
 
 def test_commands_are_found_and_wrong_ones_told() -> None:
-    text = f"A=b {PROGRAM} load a.pdf \\\n  --format jsonl > x.jsonl  # why\nls\n{PROGRAM} doctor | head\n"
+    text = (
+        f"A=b {PROGRAM} load a.pdf \\\n --format jsonl > x.jsonl  # why\n{PROGRAM} doctor | head\n"
+    )
     assert list(_commands(text)) == [["load", "a.pdf", "--format", "jsonl"], ["doctor"]]
     _parse(["load", "a.pdf", "--format", "jsonl"])
     for wrong in (["load", "a.pdf", "--no-such"], ["read"], ["load", "a.pdf", "--format", "docx"]):

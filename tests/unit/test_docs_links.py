@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pytest
-
 from support.markdown import ROOT, anchors, links, pages
 
 if TYPE_CHECKING:

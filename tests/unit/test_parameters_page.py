@@ -4,9 +4,9 @@ import importlib.util
 from typing import TYPE_CHECKING, get_args
 
 import pytest
+from support.markdown import ROOT
 
 from deepseek_ocr_loaders import settings
-from support.markdown import ROOT
 
 if TYPE_CHECKING:
     from types import ModuleType
