@@ -143,7 +143,7 @@ def main() -> None:
         "mixed_scan": (_scanned(mixed, seed=2), [[MIXED_TITLE, *MIXED]]),
         "labels": (
             _labels(),
-            [[title, _labelled(label), label] for label, title in LABELS],
+            [[title, _labelled(label), f"Page {label}"] for label, title in LABELS],
         ),
     }
     for name, (document, pages) in documents.items():
@@ -261,7 +261,7 @@ def _labels() -> pymupdf.Document:
         width = A4[0] - 2 * MARGIN
         top = _write(page, title, (MARGIN, MARGIN), width=width, size=20) + 14
         _write(page, _labelled(label), (MARGIN, top), width=width, size=11.5)
-        _write(page, label, (A4[0] / 2 - 4, A4[1] - 60), width=50, size=11)
+        _write(page, f"Page {label}", (A4[0] / 2 - 20, A4[1] - 60), width=100, size=11)
     document.set_page_labels(
         [
             {"startpage": 0, "prefix": "", "style": "r", "firstpagenum": 1},

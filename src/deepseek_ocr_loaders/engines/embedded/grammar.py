@@ -22,6 +22,9 @@ _HEADING = {"title": "# ", "sub_title": "## "}
 # A page may show any text, also the model's own tags; only we write tags.
 _TAG = re.compile(r"<(?=[|｜])|(?<=[|｜])>")
 
+_REACH = 0.2
+"""The models find the ink; the height of the font reaches this much further, up and down."""
+
 _SPECIAL = re.compile(r"<\|/?(?:ref|det|grounding)\|>|</?t[dr]>")
 
 
@@ -63,14 +66,10 @@ Corners = tuple[float, float, float, float]
 
 
 def _corners(lines: Iterable[Line]) -> Corners:
-    """Give the box around lines, in pixels.
-
-    The models find the ink; what a word takes up on a page is the height of its font, which
-    reaches a little further.
-    """
+    """Give the box around lines, in pixels."""
     left, top, right, bottom = zip(
         *(
-            (line.x1, line.y1 - 0.12 * line.height, line.x2, line.y2 + 0.12 * line.height)
+            (line.x1, line.y1 - _REACH * line.height, line.x2, line.y2 + _REACH * line.height)
             for line in lines
         ),
         strict=True,

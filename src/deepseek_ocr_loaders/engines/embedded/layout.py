@@ -10,7 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from deepseek_ocr_loaders.engines.embedded.recognise import Line
 
@@ -68,11 +68,11 @@ def arrange(lines: Sequence[Line]) -> list[TextBlock]:
     if not lines:
         return []
     original, level = _levelled(lines)
-    body = _body_height(level)
+    label_of = _labeller(level)
     blocks: list[TextBlock] = []
     for region in _regions(level):
         rows = _rows(region)
-        labels = [_label(row, body, len(level)) for row in rows]
+        labels = [label_of(row) for row in rows]
         for group in _groups(rows, labels):
             label = labels[group[0]]
             members = [rows[index] for index in group]
@@ -103,15 +103,20 @@ def _levelled(lines: Sequence[Line]) -> tuple[dict[int, Line], list[Line]]:
     return original, level
 
 
-def _body_height(lines: Sequence[Line]) -> float:
-    """Give the height of the letters' band that most of the text has."""
+def _usual(lines: Sequence[Line], measure: Callable[[Line], float]) -> float:
+    """Give the measure that most of the text has: the median over characters."""
     total = sum(len(line.text) for line in lines)
     seen = 0
-    for line in sorted(lines, key=lambda line: line.height):
+    for line in sorted(lines, key=measure):
         seen += len(line.text)
         if 2 * seen >= total:
-            return line.height
+            return measure(line)
     raise AssertionError
+
+
+def _letter_width(line: Line | _Row) -> float:
+    """Give the width of a full-width letter; others take half of it, on the average."""
+    return (line.x2 - line.x1) / sum(1.0 if _is_wide(letter) else 0.5 for letter in line.text)
 
 
 # --- columns ------------------------------------------------------------------------------
@@ -217,17 +222,30 @@ def _row(lines: list[Line]) -> _Row:
 # --- headings and paragraphs --------------------------------------------------------------
 
 
-def _label(row: _Row, body: float, lines_on_page: int) -> str:
-    """Call a row a heading where its letters are plainly larger than those of the text."""
-    text = row.text
-    letters = sum(character.isalpha() for character in text)
-    if lines_on_page < 4 or len(row.cells) > 1 or letters < 2 or len(text) > 120:
-        return "text"
-    larger = row.height / body
-    return "title" if larger >= 1.7 else "sub_title" if larger >= 1.3 else "text"
+def _labeller(lines: Sequence[Line]) -> Callable[[_Row], str]:
+    """Give a function that calls a row a heading where its letters are plainly larger.
+
+    Boxes are too rough to go by their height alone, and capitals are wide without being large:
+    both must agree.
+    """
+    height = _usual(lines, lambda line: line.height)
+    width = _usual(lines, _letter_width)
+
+    def label(row: _Row) -> str:
+        letters = sum(character.isalpha() for character in row.text)
+        if len(lines) < 3 or len(row.cells) > 1 or letters < 2 or len(row.text) > 120:
+            return "text"
+        higher, wider = row.height / height, _letter_width(row) / width
+        size = (higher + wider) / 2
+        if min(higher, wider) < 1.2 or size < 1.3:
+            return "text"
+        return "title" if size >= 1.5 else "sub_title"
+
+    return label
 
 
-_LIST_ITEM = re.compile(r"(?:[•·▪●◦○■□–*-]|\(?(?:\d{1,2}|[a-zA-Z])[.)])\s*\S")
+_BULLET = re.compile(r"[•·▪●◦○■□]|[–*-]\s|\(?[a-z]\)|\(\d{1,2}\)")
+_NUMBER = re.compile(r"\d{1,2}[.)](?:\s|[^\W\d])")
 
 
 def _groups(rows: list[_Row], labels: list[str]) -> list[list[int]]:
@@ -261,17 +279,18 @@ def _groups(rows: list[_Row], labels: list[str]) -> list[list[int]]:
 
 def _goes_on(first: _Row, above: _Row, row: _Row, right_edge: float) -> bool:
     """Tell whether a row carries on the paragraph of the row above it."""
-    if _LIST_ITEM.match(row.text):
+    # If the first word of this row had found room above, the writer broke the line on purpose.
+    letter = (row.x2 - row.x1) / len(row.text)
+    word = 2 if _is_wide(row.text[0]) else len(row.text.split(maxsplit=1)[0]) + 1
+    full = above.x2 + (word + 2) * letter > right_edge
+    listed = bool(_BULLET.match(first.text) or _NUMBER.match(first.text))
+    # A number may also begin a line of running text: "volume / 12. The repair".
+    if _BULLET.match(row.text) or (_NUMBER.match(row.text) and (listed or not full)):
         return False
     if abs((row.x1 + row.x2) - (above.x1 + above.x2)) < row.height:  # centred, or justified
         return True
-    listed = _LIST_ITEM.match(first.text) is not None
-    if row.x1 > above.x1 + 0.9 * row.height and not (listed and above is first):
-        return False  # indented: a new paragraph
-    # If the first word of this row had found room above, the writer broke the line on purpose.
-    letter = (row.x2 - row.x1) / max(len(row.text), 1)
-    word = 2 if _is_wide(row.text[:1]) else len(row.text.split(maxsplit=1)[0]) + 1
-    return above.x2 + (word + 2) * letter > right_edge
+    indented = row.x1 > above.x1 + 0.9 * row.height
+    return full and (not indented or (listed and above is first))
 
 
 # --- running text -------------------------------------------------------------------------
