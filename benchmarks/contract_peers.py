@@ -15,9 +15,7 @@ import os
 import re
 import subprocess
 import sys
-import warnings
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "contract.md"
@@ -28,25 +26,10 @@ OURS = ("DeepSeekOCRLoader", "DeepSeekOCRParser", "DeepSeekOCRReader")
 THEIRS = {"PyMuPDFLoader": "langchain-community", "PDFReader": "llama-index-readers-file"}
 
 
-def __getattr__(name: str) -> Any:
-    """Make the subjects when the suite asks for them: `CONTRACT_SUBJECTS=contract_peers:PEERS`."""
-    if name != "PEERS":
-        raise AttributeError(name)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        from contract.adapters import LangChainLoader, LlamaIndexReader
-        from langchain_community.document_loaders import PyMuPDFLoader
-        from llama_index.readers.file import PDFReader
-    return [
-        LangChainLoader("PyMuPDFLoader", PyMuPDFLoader, "pymupdf:Page.get_text"),
-        LlamaIndexReader("PDFReader", PDFReader, "pypdf._page:PageObject.extract_text"),
-    ]
-
-
-def _pytest(*arguments: str, subjects: str | None = None, seconds: int | None = None) -> str:
-    environment = {**os.environ}
-    if subjects:
-        environment["CONTRACT_SUBJECTS"] = subjects
+def _pytest(*arguments: str, peers: bool, seconds: int | None = None) -> str:
+    environment = dict(os.environ)
+    if peers:
+        environment["CONTRACT_SUBJECTS"] = "contract_subjects:PEERS"
         environment["PYTHONPATH"] = str(ROOT / "benchmarks")
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-W", "default"]
     try:
@@ -60,33 +43,39 @@ def _pytest(*arguments: str, subjects: str | None = None, seconds: int | None = 
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return "TIMEOUT"
+        return ""
     return done.stdout
 
 
-def _outcome(output: str) -> tuple[str, str]:
-    """Give the cell of the table and, for people who look into it, the reason."""
-    if output == "TIMEOUT":
-        return "no", "it hangs"
-    if " passed" in output:
-        return "yes", ""
-    if " skipped" in output and " failed" not in output:
-        return "–", ""
-    reason = re.findall(r"^(?:FAILED|ERROR) \S+(?: - (.*))?$", output, re.MULTILINE)
-    return "no", (reason or [output[-300:]])[0]
+def _outcomes(output: str) -> dict[str, str]:
+    """Give what became of each test in the output of `pytest -v`."""
+    lines = re.findall(
+        r"^(tests/contract/\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED)", output, re.MULTILINE
+    )
+    cells = {"PASSED": "yes", "SKIPPED": "–"}
+    return {node: cells.get(outcome, "no") for node, outcome in lines}
 
 
-def _run(subjects: str | None) -> dict[tuple[str, str], tuple[str, str]]:
-    listed = _pytest("tests/contract", "--collect-only", "-q", subjects=subjects)
+def _ours() -> dict[str, str]:
+    return _outcomes(_pytest("tests/contract", "-v", peers=False))
+
+
+def _theirs() -> dict[str, str]:
+    listed = _pytest("tests/contract", "--collect-only", "-q", peers=True)
     found = {}
     for node in re.findall(r"^(tests/contract/\S+::.+)$", listed, re.MULTILINE):
-        output = _pytest("-q", "-rfE", "--tb=line", node, subjects=subjects, seconds=SECONDS)
-        test, _, parameters = node.partition("[")
-        name = next(n for n in (*OURS, *THEIRS) if n in parameters)
-        rest = re.sub(rf"-?{name}-?", "", parameters.rstrip("]"))
-        found[_title(test, rest), name] = _outcome(output)
-        print(*found[_title(test, rest), name], node, flush=True)
+        output = _pytest("-v", "--tb=line", node, peers=True, seconds=SECONDS)
+        found[node] = _outcomes(output).get(node, "no")  # no line at all: it hung
+        reason = re.findall(r"^(?:E |\S+\.py:\d+: )(.*)$", output, re.MULTILINE)
+        print(found[node], node, *(reason[:1] if found[node] == "no" else []), flush=True)
     return found
+
+
+def _key(node: str) -> tuple[str, str]:
+    """Give the row and the column of a test."""
+    test, _, parameters = node.partition("[")
+    name = next(n for n in (*OURS, *THEIRS) if n in parameters)
+    return _title(test, re.sub(rf"-?{name}-?", "", parameters.rstrip("]"))), name
 
 
 def _title(test: str, parameters: str) -> str:
@@ -100,21 +89,20 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
-    found = {**_run(None), **_run("contract_peers:PEERS")}
+    found = {_key(node): cell for node, cell in {**_ours(), **_theirs()}.items()}
     names = [*OURS, *THEIRS]
     heads = [*OURS, *(f"{n} ({d} {importlib.metadata.version(d)})" for n, d in THEIRS.items())]
     rows = ["| | " + " | ".join(heads) + " |", "|---" * (1 + len(heads)) + "|"]
     for title in dict.fromkeys(title for title, _ in found):
-        cells = [found.get((title, name), ("–", ""))[0] for name in names]
-        rows.append(f"| {title} | " + " | ".join(cells) + " |")
+        rows.append(f"| {title} | " + " | ".join(found.get((title, n), "–") for n in names) + " |")
     counts = []
     for name in names:
-        cells = [cell for (_, of), (cell, _) in found.items() if of == name and cell != "–"]
+        cells = [cell for (_, of), cell in found.items() if of == name and cell != "–"]
         counts.append(f"{cells.count('yes')} of {len(cells)}")
     rows.append("| **kept** | " + " | ".join(counts) + " |")
     table = "\n".join(rows)
     print(table)
-    failed = [key for key, (cell, _) in found.items() if key[1] in OURS and cell == "no"]
+    failed = [title for (title, name), cell in found.items() if name in OURS and cell == "no"]
     if not check:
         before, _, rest = PAGE.read_text("utf-8").partition(START)
         after = rest.partition(END)[2]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import glob as globbing
 import hashlib
 import inspect
+import json
 import logging
 import os
 import sys
 from contextlib import closing
 from enum import IntEnum
+from importlib.metadata import version
 from io import TextIOWrapper
 from itertools import groupby
 from pathlib import Path, PurePosixPath
@@ -36,6 +38,8 @@ from deepseek_ocr_loaders.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import TextIO
+
+    from pydantic.fields import FieldInfo
 
     from deepseek_ocr_loaders.documents import DocumentData
 
@@ -128,12 +132,11 @@ def _options() -> list[inspect.Parameter]:
             kind = annotation
         elif name != "cache" and int in get_args(annotation):
             kind = int
-        shown = field.default if isinstance(field.default, (str, int, float)) else None
         info = typer.Option(
             flag,
-            help=field.description,
+            help=_help(field),
             envvar=_SECRETS.get(name),
-            show_default=repr(shown) if shown is not None else False,
+            show_default=False,
         )
         parameters.append(
             inspect.Parameter(
@@ -146,6 +149,14 @@ def _options() -> list[inspect.Parameter]:
     return parameters
 
 
+def _help(field: FieldInfo) -> str:
+    # The option itself has no default, so that the environment can give one.
+    default = field.default
+    if isinstance(default, bool) or not isinstance(default, (str, int, float)):
+        return field.description or ""
+    return f"{field.description} Default: {json.dumps(default).strip(chr(34))}."
+
+
 def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
     signature = inspect.signature(command, eval_str=True)
     own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
@@ -154,10 +165,20 @@ def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
+    if wanted:
+        typer.echo(f"deepseek-ocr-loaders {version('deepseek-ocr-loaders')}")
+        raise typer.Exit
+
+
 @app.callback()
 def _main(
     *,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say what is done.")] = False,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Say the version."),
+    ] = False,
 ) -> None:
     level = logging.INFO if verbose else logging.WARNING
     handler = RichHandler(console=errors, show_path=False, rich_tracebacks=False)

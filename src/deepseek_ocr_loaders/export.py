@@ -44,7 +44,12 @@ def write(documents: Iterable[DocumentData], form: Format) -> Iterator[str]:
 
 def _to_json(document: DocumentData) -> str:
     value = {"id": document.id, "page_content": document.text, "metadata": document.metadata}
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    # Some readers of lines take these for the end of one; they stand only inside of strings.
+    return text.translate(_LINE_ENDS)
+
+
+_LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 
 
 def read_jsonl(lines: Iterable[str]) -> Iterator[DocumentData]:
