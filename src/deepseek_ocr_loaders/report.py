@@ -100,8 +100,8 @@ class RunReport:
 
     @property
     def usage(self) -> Usage:
-        """Tokens of all pages."""
-        return sum((page.usage for page in self.pages), Usage())
+        """Tokens that the run cost; pages from the cache cost none."""
+        return sum((page.usage for page in self.pages if not page.cached), Usage())
 
     def __str__(self) -> str:
         statuses = ", ".join(f"{count} {name}" for name, count in sorted(self.statuses.items()))
