@@ -148,7 +148,9 @@ class _Service:
         begin = time.perf_counter()
         image = await run_in_threadpool(open_picture, ask.picture)
         lines = await self._reader.lines(image)
-        text = answer(ask.prompt, arrange(lines), image.width, image.height)
+        text = await run_in_threadpool(
+            lambda: answer(ask.prompt, arrange(lines), image.width, image.height)
+        )
         prompt_tokens = (
             tokens.picture_tokens(image.width, image.height) + tokens.count(ask.prompt) + 2
         )

@@ -127,13 +127,17 @@ def _regions(lines: list[Line]) -> list[list[Line]]:
     gutter = _gutter(lines)
     if gutter is None:
         return [lines]
-    # A line across the gutter (a heading, a wide table) parts what is above from what is below.
+    # What lies across the gutter (a heading, a wide table), or a white strip across the page, parts
+    # what is above from what is below.
+    height = median(line.height for line in lines)
     bands: list[tuple[bool, list[Line]]] = []
+    bottom = 0.0
     for line in sorted(lines, key=lambda line: line.y1 + line.y2):
         across = line.x1 < gutter < line.x2
-        if not bands or bands[-1][0] != across:
+        if not bands or bands[-1][0] != across or line.y1 - bottom > 3 * height:
             bands.append((across, []))
         bands[-1][1].append(line)
+        bottom = max(bottom, line.y2)
     regions: list[list[Line]] = []
     for across, band in bands:
         left = [line for line in band if line.x2 <= gutter]
@@ -150,21 +154,19 @@ def _gutter(lines: list[Line]) -> float | None:
     if len(lines) < 6:
         return None
     height = median(line.height for line in lines)
-    found: dict[float, int] = {}
+    found: dict[float, tuple[int, int]] = {}
     x, end = min(line.x1 for line in lines), max(line.x2 for line in lines)
     while x < end:
         x += height / 3
         left = [line for line in lines if line.x2 <= x]
         right = [line for line in lines if line.x1 >= x]
-        fewer = min(len(left), len(right))
-        if fewer >= 3 and _side_by_side(left, right, height):
-            found[x] = fewer
+        if min(len(left), len(right)) >= 3 and _side_by_side(left, right, height):
+            found[x] = (len(left) + len(right), min(len(left), len(right)))
     if not found:
         return None
+    # The strip that the fewest lines cross, in the middle.
     best = max(found.values())
-    places = sorted(x for x, fewer in found.items() if fewer == best)
-    # Of the strips with as many lines beside them, the first; of it, the middle.
-    strip = [x for x in places if x - places[0] < 6 * height]
+    strip = [x for x, lines_beside in found.items() if lines_beside == best]
     return strip[len(strip) // 2]
 
 
@@ -176,12 +178,17 @@ def _side_by_side(left: list[Line], right: list[Line], height: float) -> bool:
 
 
 def _is_prose(lines: list[Line]) -> bool:
-    """Tell a column of running text from a column of a table: its lines are long and fill it."""
-    widths = [line.x2 - line.x1 for line in lines]
-    if median(widths) < 7 * median(line.height for line in lines):
+    """Tell running text from a column of a table: its lines are long and leave little white."""
+    height = median(line.height for line in lines)
+    if median(line.x2 - line.x1 for line in lines) < 7 * height:
         return False
+    inked = covered = bottom = 0.0
+    for line in sorted(lines, key=lambda line: line.y1):
+        inked += (line.x2 - line.x1) * line.height
+        covered += max(line.y2 - max(line.y1, bottom), 0.0)
+        bottom = max(line.y2, bottom)
     width = max(line.x2 for line in lines) - min(line.x1 for line in lines)
-    return median(widths) >= 0.6 * width or _gutter(lines) is not None
+    return inked >= 0.55 * width * covered
 
 
 # --- rows ---------------------------------------------------------------------------------
