@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping
 
+    from openai._types import RequestOptions
+
     from deepseek_ocr_loaders.endpoint import Endpoint
     from deepseek_ocr_loaders.page import Picture
 
@@ -182,7 +184,9 @@ class PageClient:
                 ),
             ),
         )
-        self._client.keyless = not secret
+        self._options: RequestOptions = (
+            {} if secret else {"headers": {"Authorization": openai.Omit()}}
+        )
 
     async def send(self, body: bytes) -> Reply:
         """Send a page and wait for its answer, however long that takes.
@@ -195,7 +199,7 @@ class PageClient:
         """
         try:
             response = await self._client.post(
-                "/chat/completions", cast_to=httpx2.Response, content=body
+                "/chat/completions", cast_to=httpx2.Response, content=body, options=self._options
             )
         except openai.APIStatusError as error:
             raise self._refused(error.response) from None
@@ -258,20 +262,14 @@ class _Client(openai.AsyncOpenAI):
     for OpenAI, and a description of this machine.
     """
 
-    keyless = False
-
     @property
     def default_headers(self) -> dict[str, str | openai.Omit]:
-        headers: dict[str, str | openai.Omit] = {
+        """Give the headers of every request; the key is added by the client itself."""
+        return {
             "Accept": "application/json",
             "Content-Type": "application/json",
             "User-Agent": "deepseek-ocr-loaders",
         }
-        if not self.keyless:
-            headers["Authorization"] = f"Bearer {self.api_key}"
-        else:
-            headers["Authorization"] = openai.Omit()
-        return headers
 
 
 @cache
