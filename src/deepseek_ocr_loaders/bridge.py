@@ -133,21 +133,21 @@ def iterate(make: Callable[[], AsyncGenerator[T, None]]) -> Iterator[T]:
     """
     made: AsyncGenerator[T, None] | None = None
 
-    async def step() -> tuple[bool, T | None]:
+    async def step() -> list[T]:
         nonlocal made
         if made is None:
             made = make()
         try:
-            return True, await anext(made)
+            return [await anext(made)]
         except StopAsyncIteration:
-            return False, None
+            return []
 
     try:
         while True:
-            more, value = run(step())
-            if not more:
+            values = run(step())
+            if not values:
                 return
-            yield value  # type: ignore[misc] - a value goes with every True
+            yield values[0]
     finally:
         if made is not None:
             _close(made)

@@ -22,7 +22,7 @@ class Progress:
 
     def expect(self, pages: int) -> None:
         """Raise the total by so many pages."""
-        self._bar.total += pages
+        self._bar.total = (self._bar.total or 0) + pages
         self._bar.refresh()
 
     def advance(self) -> None:
