@@ -1,0 +1,98 @@
+"""A picture as PNG, losslessly and fast, without the lock of the drawing library.
+
+Filters cost more time than they save bytes on drawn text, and white rows need no compressor: they
+are spliced in as ready-made pieces of the deflate stream. `zlib` works without the interpreter's
+lock, so two threads encode two pages at once.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+__all__ = ["encode_png"]
+
+_SHORTEST_RUN = 8
+"""Fewer white rows than this are left to the compressor: a splice costs it what it has learnt."""
+
+_CHANNELS = {"L": (1, 0), "RGB": (3, 2)}
+"""Bytes a pixel, and PNG's colour type."""
+
+
+def encode_png(image: Image.Image) -> bytes:
+    """Give an 8-bit grey or RGB picture as the bytes of a PNG file.
+
+    Args:
+        image: Mode `L` or `RGB`.
+    """
+    channels, colour_type = _CHANNELS[image.mode]
+    header = struct.pack(">IIBBBBB", image.width, image.height, 8, colour_type, 0, 0, 0)
+    return b"".join(
+        (
+            b"\x89PNG\r\n\x1a\n",
+            *_chunk(b"IHDR", header),
+            *_chunk(b"IDAT", _deflate(image.tobytes(), image.width * channels)),
+            *_chunk(b"IEND", b""),
+        )
+    )
+
+
+def _chunk(name: bytes, data: bytes) -> tuple[bytes, ...]:
+    return (
+        struct.pack(">I", len(data)),
+        name,
+        data,
+        struct.pack(">I", zlib.crc32(data, zlib.crc32(name))),
+    )
+
+
+def _deflate(data: bytes, stride: int) -> bytes:
+    white = b"\xff" * stride
+    starts = range(0, len(data), stride)
+    parts = [b"\x78\x01"]
+    compressor = zlib.compressobj(1, zlib.DEFLATED, -15)
+    check = 1
+    for first, last, is_white in _runs([data.startswith(white, start) for start in starts]):
+        if is_white:
+            check = zlib.adler32((b"\0" + white) * (last - first), check)
+            parts.append(_white_rows(last - first, stride))
+            continue
+        rows = b"\0" + b"\0".join([data[start : start + stride] for start in starts[first:last]])
+        check = zlib.adler32(rows, check)
+        parts.append(compressor.compress(rows))
+        # What follows may not point back over the rows that are spliced in.
+        parts.append(compressor.flush(zlib.Z_FULL_FLUSH))
+    parts.append(compressor.flush())
+    parts.append(struct.pack(">I", check))
+    return b"".join(parts)
+
+
+def _runs(white: list[bool]) -> list[tuple[int, int, bool]]:
+    """Give (first row, row after the last, is it white) for all rows, in order."""
+    runs: list[tuple[int, int, bool]] = []
+    row = 0
+    while row < len(white):
+        try:
+            end = white.index(not white[row], row)
+        except ValueError:
+            end = len(white)
+        splice = white[row] and end - row >= _SHORTEST_RUN
+        if runs and not splice and not runs[-1][2]:
+            runs[-1] = (runs[-1][0], end, False)
+        else:
+            runs.append((row, end, splice))
+        row = end
+    return runs
+
+
+@lru_cache(maxsize=512)
+def _white_rows(count: int, stride: int) -> bytes:
+    compressor = zlib.compressobj(9, zlib.DEFLATED, -15)
+    return compressor.compress((b"\0" + b"\xff" * stride) * count) + compressor.flush(
+        zlib.Z_FULL_FLUSH
+    )
