@@ -1,0 +1,567 @@
+"""The model's answer → blocks: every character that is not a tag ends up in exactly one block.
+
+The grammar is `<|ref|>LABEL<|/ref|><|det|>[[x1, y1, x2, y2], …]<|/det|>`, then the content up to
+the next tag. The model errs, servers strip and cut, so every part of it may be missing, doubled,
+damaged or in another place. Nothing here evaluates what the document says, and each character is
+looked at a bounded number of times.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from deepseek_ocr_loaders.page import COORDINATE_MAX, Block, Box
+from deepseek_ocr_loaders.prompts import is_grounded, prompt_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "LABELS",
+    "has_tags",
+    "names_text",
+    "outer_tables",
+    "parse",
+    "without_leaked_tokens",
+]
+
+LABELS = frozenset(
+    """
+    abstract algorithm aside_text author caption chart chart_caption code content doc_title
+    equation equation_number figure figure_caption figure_title footer footer_image footnote form
+    formula formula_number handwriting header header_image image image_caption image_footnote
+    isolate_formula list list_item logo number page_footer page_header page_number paragraph_title
+    picture picture_caption reference references seal section_header signature stamp sub_title
+    subtitle table table_caption table_footnote table_title text title toc vision_footnote watermark
+    """.split()
+)
+"""Words seen as labels. There is no closed list: under the `markdown` prompt any word like these
+is one. Under the other prompts, where a ref may hold text of the page, only these are."""
+
+_TAG = re.compile(r"<\|(/?(?:ref|det))\|>")
+# Byte-pair tokens of the tokenizer, with full-width bars; a document's own <|im_end|> is text.
+_LEAKED = re.compile(r"<｜[A-Za-z▁_/ ]{1,48}｜>")
+_LABEL = re.compile(r"[a-z][a-z0-9]{0,31}(?:[_-][a-z0-9]{1,31}){0,3}")
+_TABLE = re.compile(r"<table\b[^<>]*>|</table\s*>", re.IGNORECASE)
+
+# What is left of a closing or opening tag that lost some of its characters.
+_CLOSER_DEBRIS = re.compile(r"[ \t]*(?:<\|?/?|\|?/)(?:ref|det)(?:\|?>|\|)?(?![a-z])")
+_REF_DEBRIS = re.compile(r"(?:<\|?/?|\|?/)ref(?:\|?>|\|)?\s*\Z")
+_OPENER_DEBRIS = re.compile(r"\A<?\|?ref\|?>")
+_CUT_TAG = re.compile(r"<\|(?:/|/?(?:r|re|ref|d|de|det)\|?)\Z")
+
+_BARE_BOXES = r"\[\[[-0-9., \[\]]{7,800}\]\]"
+_BARE_LABELLED = re.compile(rf"^[ \t]*([A-Za-z][A-Za-z0-9_-]{{0,40}})[ \t]?({_BARE_BOXES})", re.M)
+_BARE_TEXT = re.compile(rf"({_BARE_BOXES})[ \t]*\Z")
+_BOXES_AT_START = re.compile(rf"[ \t]*({_BARE_BOXES})")
+_BOXES_AT_END = re.compile(rf"\A\s*({_BARE_BOXES})\s*\Z")
+
+_PLAIN_DET = re.compile(r"\[\[([0-9]{1,3}), ?([0-9]{1,3}), ?([0-9]{1,3}), ?([0-9]{1,3})\]\]")
+_NUMBER = re.compile(r"(?<![0-9])(-?[0-9]{1,4})(?:\.[0-9]{1,9})?(?![0-9])")
+_LONE_DASH = re.compile(r"-(?![0-9])")
+_JUNK_MAX = 4
+_BARE_GROUP = re.compile(r"[\[\]0-9,. \t-]*")
+_BRACKET = re.compile(r"[\[\]]")
+_INNER_GROUP = re.compile(r"\[([^\[\]]*)(?:\]|\Z)")
+_LABEL_BEFORE_GROUP = re.compile(r"[\s,\]]*([A-Za-z][A-Za-z0-9_-]{0,40})?[ \t:]*(?=\[)")
+_NO_TEXT = re.compile(r"[\s\[\],;:.()-]*")
+_SHORTEST_BOX = len("[1,2,3,4")
+_PAYLOAD_MAX = 16_384
+"""Characters of one det tag that are read: twice what the longest answer could hold."""
+
+
+def parse(raw: str, *, prompt: str = "markdown") -> tuple[Block, ...]:
+    """Give the blocks of an answer, in its order.
+
+    Args:
+        raw: What the model said.
+        prompt: The short name or the words that were sent. They decide what a ref holds: a label
+            under `markdown`, text of the page under `ocr` and `locate(…)`.
+    """
+    raw = without_leaked_tokens(raw)
+    refs_hold_text = names_text(prompt)
+    if _TAG.search(raw) is None and is_grounded(prompt):
+        drafts = _parse_bare(raw, refs_hold_text=refs_hold_text)
+    else:
+        drafts = _Parser(raw, refs_hold_text=refs_hold_text).run()
+    if refs_hold_text and _is_labelled(drafts):
+        refs_hold_text = False
+    blocks = (draft.finish(refs_hold_text=refs_hold_text) for draft in drafts)
+    return tuple(block for block in blocks if block is not None)
+
+
+def names_text(prompt: str) -> bool:
+    """Tell whether a ref in the answer holds text of the page rather than a label."""
+    words = prompt_text(prompt)
+    return is_grounded(prompt) and words != prompt_text("markdown")
+
+
+def has_tags(blocks: tuple[Block, ...]) -> bool:
+    """Tell whether any block came with a tag."""
+    return any(block.label or block.boxes or block.flags for block in blocks)
+
+
+def without_leaked_tokens(raw: str) -> str:
+    """Remove the tokenizer's own tokens (`<｜end▁of▁sentence｜>`), wherever they leaked to."""
+    return _LEAKED.sub("", raw) if "<｜" in raw else raw
+
+
+def outer_tables(text: str) -> list[tuple[int, int]]:
+    """Give start and end of each HTML table that is closed and not inside another one."""
+    if "</table" not in text.lower():
+        return []
+    opened: list[int] = []
+    spans: list[tuple[int, int]] = []
+    for tag in _TABLE.finditer(text):
+        if tag[0][1] != "/":
+            opened.append(tag.start())
+        elif opened:
+            start = opened.pop()
+            while spans and spans[-1][0] > start:
+                spans.pop()
+            spans.append((start, tag.end()))
+    return spans
+
+
+# --- boxes --------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Det:
+    """What the inside of a det tag says."""
+
+    label: str | None = None
+    boxes: list[Box] = field(default_factory=list)
+    flags: dict[str, None] = field(default_factory=dict)
+    rest: str = ""
+
+
+def _read_det(payload: str) -> _Det:
+    """Read `[[…], […]]`, also with a label before it, with junk in it, and with text after it."""
+    det = _Det()
+    if len(payload) > _PAYLOAD_MAX:
+        det = _read_det(payload[:_PAYLOAD_MAX])
+        det.flags["bad_box"] = None
+        det.rest += payload[_PAYLOAD_MAX:].lstrip("0123456789[], \t\n-")
+        return det
+    if plain := _PLAIN_DET.fullmatch(payload):
+        _add_box(list(map(int, plain.groups())), det)
+        return det
+    at = payload.find("[")
+    if at < 0:
+        _read_det_without_brackets(payload, det)
+        return det
+    before = payload[:at].strip().rstrip(":")
+    if _as_label(before, strict=False):
+        det.label = _as_label(before, strict=False)
+    elif not _NO_TEXT.fullmatch(before):
+        det.rest = before
+    first = True
+    while True:
+        end = _group_end(payload, at)
+        found = _Det()
+        _read_boxes(payload[at:end], found)
+        if not first and not found.boxes:
+            break
+        first = False
+        det.boxes += found.boxes
+        det.flags |= found.flags
+        following = _LABEL_BEFORE_GROUP.match(payload, end)
+        if following is None:
+            at = end
+            break
+        at = following.end()
+    after = payload[at:].lstrip("] \t,")
+    if not _NO_TEXT.fullmatch(after):
+        det.rest = f"{det.rest}\n{after}" if det.rest else after
+    return det
+
+
+def _read_det_without_brackets(payload: str, det: _Det) -> None:
+    word = payload.strip()
+    if not word:
+        det.flags["no_box"] = None
+    elif _as_label(word, strict=False):
+        det.label = _as_label(word, strict=False)
+        det.flags["no_box"] = None
+    elif "\n" in word or (len(word.split()) > 2 and sum(map(str.isalpha, word)) > 12):
+        det.rest = payload
+        det.flags["bad_box"] = None
+    else:
+        _read_group(word, det)
+
+
+def _group_end(payload: str, start: int) -> int:
+    """Find the end of the bracket group that opens at `start`."""
+    # Not balanced: the group ends with its line, so that text on later lines is not lost.
+    line_end = payload.find("\n", start)
+    return _balanced_end(payload, start) or (len(payload) if line_end < 0 else line_end)
+
+
+def _balanced_end(text: str, start: int) -> int:
+    """Find where the bracket that opens at `start` closes; 0 where it does not."""
+    depth = 0
+    for bracket in _BRACKET.finditer(text, start):
+        depth += 1 if bracket[0] == "[" else -1
+        if depth == 0:
+            return bracket.end()
+    return 0
+
+
+def _read_boxes(group: str, det: _Det) -> None:
+    for inner in _INNER_GROUP.finditer(group):
+        # "[[" gives an empty inner part only where a bracket was doubled.
+        if inner[1].strip() or group.strip("[] \t\n") == "":
+            _read_group(inner[1], det)
+
+
+def _read_group(inner: str, det: _Det) -> None:
+    parts = inner.split(",") if "," in inner else inner.split()
+    numbers: list[int] = []
+    repaired = False
+    for part in parts:
+        found = _NUMBER.findall(_LONE_DASH.sub(" ", part)) if len(part) <= 24 else []
+        junk = _NUMBER.sub("", part).strip()
+        if len(found) > 1 or len(junk) > _JUNK_MAX or (not found and any(map(str.isdigit, junk))):
+            det.flags["bad_box"] = None
+            return
+        repaired = repaired or bool(junk)
+        numbers += map(int, found)
+    if len(numbers) != 4:
+        det.flags["no_box" if not inner.strip() else "bad_box"] = None
+        return
+    if repaired:
+        det.flags["repaired_box"] = None
+    _add_box(numbers, det)
+
+
+def _add_box(numbers: list[int], det: _Det) -> None:
+    x1, y1, x2, y2 = (min(max(number, 0), COORDINATE_MAX) for number in numbers)
+    if [x1, y1, x2, y2] != numbers:
+        det.flags["clamped_box"] = None
+    if x1 > x2 or y1 > y2:
+        det.flags["reversed_box"] = None
+        x1, x2, y1, y2 = min(x1, x2), max(x1, x2), min(y1, y2), max(y1, y2)
+    if x1 == x2 or y1 == y2:
+        det.flags["empty_box"] = None
+    det.boxes.append(Box(x1, y1, x2, y2))
+
+
+# --- blocks -------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def _as_label(word: str, *, strict: bool) -> str | None:
+    """Give the label that `word` is, in lower case with underscores; None where it is text."""
+    word = word.strip()
+    if word in LABELS:
+        return word
+    if len(word) > 64:
+        return None
+    known = word.lower().replace("-", "_").replace(" ", "_")
+    if known in LABELS:
+        return known
+    return word if not strict and _LABEL.fullmatch(word) else None
+
+
+class _Draft:
+    """A block while its answer is being read; `ref` may yet turn out to be text."""
+
+    __slots__ = (
+        "body",
+        "boxes",
+        "det_line",
+        "flags",
+        "has_det",
+        "has_text",
+        "label",
+        "ref",
+        "tagged",
+    )
+
+    def __init__(self, *, tagged: bool = False, ref: str | None = None) -> None:
+        self.tagged = tagged
+        self.ref = ref
+        self.label: str | None = None
+        # Adversarial answers open a hundred thousand blocks: lists come when they are needed.
+        self.boxes: list[Box] | None = None
+        self.flags: dict[str, None] | None = None
+        self.body: list[str] | None = None
+        self.has_text = False
+        self.has_det = False
+        self.det_line = False
+        """True from a det tag to the end of its line."""
+
+    def flag(self, name: str) -> None:
+        if self.flags is None:
+            self.flags = {}
+        self.flags[name] = None
+
+    def add(self, text: str) -> None:
+        if text:
+            if self.body is None:
+                self.body = []
+            self.body.append(text)
+            self.has_text = self.has_text or not text.isspace()
+            self.det_line = self.det_line and "\n" not in text
+
+    def pop(self) -> None:
+        """Take back what was added last."""
+        self.body = (self.body or [])[:-1]
+        self.has_text = any(not part.isspace() for part in self.body)
+
+    def take(self, det: _Det) -> None:
+        self.has_det = self.det_line = True
+        self.label = self.label or det.label
+        if det.boxes:
+            self.boxes = self.boxes or []
+            self.boxes += det.boxes
+        for name in det.flags:
+            self.flag(name)
+        self.add(det.rest)
+
+    @property
+    def awaits_det(self) -> bool:
+        """Whether a det tag that comes now belongs to this block.
+
+        A second one on the same line is one more box; on a new line it is another block.
+        """
+        return self.tagged and not self.has_text and (self.det_line or not self.has_det)
+
+    def finish(self, *, refs_hold_text: bool) -> Block | None:
+        label = self.label
+        text = _trim("".join(self.body or ()), after_tag=self.tagged)
+        ref = self.ref and self.ref.strip()
+        if ref:
+            ref_label = None if refs_hold_text else _as_label(ref, strict=False)
+            if ref_label is None:
+                text = f"{ref}\n{text}" if text else ref
+                label = label or ("text" if refs_hold_text else None)
+            else:
+                label = ref_label
+        if not (label or self.boxes or text or self.flags):
+            return None
+        return Block(label, text, tuple(self.boxes or ()), tuple(self.flags or ()))
+
+
+def _trim(text: str, *, after_tag: bool) -> str:
+    """Take the blank lines around it away; the indentation of its first line stays."""
+    text = text.rstrip()
+    if not text or not text[0].isspace():
+        return text
+    margin = len(text) - len(text.lstrip())
+    start = text.rfind("\n", 0, margin) + 1
+    return text[start:] if start or not after_tag else text[margin:]
+
+
+def _is_labelled(drafts: list[_Draft]) -> bool:
+    """Tell whether refs are labels although the prompt asked for text in them."""
+    named = [draft for draft in drafts if draft.ref is not None and draft.ref.strip()]
+    known = [draft for draft in named if _as_label(draft.ref or "", strict=True)]
+    return 2 * len(known) >= len(named) and any(draft.has_text for draft in known)
+
+
+class _Parser:
+    """One pass over the tags of an answer."""
+
+    def __init__(self, raw: str, *, refs_hold_text: bool) -> None:
+        self.raw = raw
+        self.refs_hold_text = refs_hold_text
+        self.tags = [(tag[1], tag.start(), tag.end()) for tag in _TAG.finditer(raw)]
+        self.tables = outer_tables(raw)
+        self.draft = _Draft()
+        self.drafts = [self.draft]
+        self.at = 0
+
+    def run(self) -> list[_Draft]:
+        index = 0
+        tables = iter(self.tables)
+        nowhere = (len(self.raw) + 1, len(self.raw) + 1)
+        table = next(tables, nowhere)
+        while index < len(self.tags):
+            kind, start, end = self.tags[index]
+            while table[1] <= start:
+                table = next(tables, nowhere)
+            before = self.raw[self.at : start]
+            self.draft.add(before)
+            self.at = end
+            if table[0] <= start:
+                index = self._in_table(kind, index)
+            elif kind == "ref":
+                index = self._ref(index)
+            elif kind == "det":
+                index = self._det(index)
+            else:
+                index = self._stray_closer(kind, index, before)
+        self.draft.add(_CUT_TAG.sub("", self.raw[self.at :]))
+        return self.drafts
+
+    def _open(self) -> _Draft:
+        self.draft = _Draft(tagged=True)
+        self.drafts.append(self.draft)
+        return self.draft
+
+    def _next(self, index: int) -> tuple[str | None, int, int]:
+        """Give the tag after this one, or where the answer ends."""
+        if index + 1 < len(self.tags):
+            return self.tags[index + 1]
+        return None, len(self.raw), len(self.raw)
+
+    def _ref(self, index: int) -> int:
+        kind, start, end = self._next(index)
+        content = self.raw[self.at : start]
+        if kind == "/ref":
+            self._open().ref = content
+            self.at = end
+            self._boxes_without_det(index + 1)
+            return index + 2
+        if kind == "det":
+            self._open().ref = _without_debris(content)
+            self.at = start
+            return index + 1
+        if not content or content.isspace():
+            return index + 1
+        # No closer. A first line that is a label is one; all else is text.
+        line, newline, _ = content.partition("\n")
+        word = _without_debris(line).strip()
+        if kind is None and not newline:
+            word = _CUT_TAG.sub("", word)
+            cut = any(label.startswith(word) for label in LABELS)
+        else:
+            cut = False
+        if cut and not self.refs_hold_text:
+            self.at = start
+            return index + 1
+        draft = self._open()
+        draft.flag("unclosed_ref")
+        if self.refs_hold_text or _as_label(word, strict=not newline):
+            draft.ref = word
+            self.at += len(line) + len(newline)
+        return index + 1
+
+    def _boxes_without_det(self, index: int) -> None:
+        """Take `[[…]]` that follows a ref where both det tags got lost."""
+        kind, start, _ = self._next(index)
+        if kind in {"/det", "det"}:
+            return
+        if found := _BOXES_AT_START.match(self.raw, self.at, start):
+            det = _read_det(found[1])
+            if det.boxes:
+                self.draft.take(det)
+                self.at = found.end()
+
+    def _det(self, index: int) -> int:
+        kind, start, end = self._next(index)
+        if not self.draft.awaits_det:
+            self._open()
+        if kind == "/det":
+            self.draft.take(_read_det(self.raw[self.at : start]))
+            self.at = end
+            return index + 2
+        # No closer: the payload ends with its brackets, or else with what can be part of it.
+        content = self.raw[self.at : start]
+        opening = _LABEL_BEFORE_GROUP.match(content)
+        self.draft.flag("unclosed_det")
+        if opening is None:
+            return index + 1
+        line_end = content.find("\n", opening.end())
+        line = content if line_end < 0 else content[:line_end]
+        stop = _balanced_end(line, opening.end())
+        payload = content[:stop]
+        if not stop:
+            stop = _BARE_GROUP.match(line, opening.end()).end()  # type: ignore[union-attr]
+            # Cut off in its last number, which may lack digits.
+            payload = "" if kind is None and stop == len(content) else content[:stop]
+        if len(payload) < _SHORTEST_BOX:
+            self.draft.has_det = self.draft.det_line = True
+            self.draft.flag("bad_box")
+        else:
+            self.draft.take(_read_det(payload))
+        self.at += stop
+        if debris := _CLOSER_DEBRIS.match(self.raw, self.at, start):
+            self.at = debris.end()
+        return index + 1
+
+    def _stray_closer(self, kind: str, index: int, before: str) -> int:
+        """Take a closer whose opener is missing: what stands before it may be its content."""
+        draft = self.draft
+        if not before:
+            return index + 1
+        if kind == "/det":
+            found = _BOXES_AT_END.match(before) if len(before) < 1000 else None
+            det = _read_det(found[1]) if found else None
+            if det and det.boxes and draft.tagged and not draft.has_det:
+                draft.pop()
+                draft.take(det)
+        elif not self.refs_hold_text and self._next(index)[0] == "det":
+            tail = before[before.rfind("\n") + 1 :][-80:].split()
+            word = _OPENER_DEBRIS.sub("", tail[-1]) if tail else ""
+            if _as_label(word, strict=True):
+                draft.pop()
+                draft.add(before[: before.rfind(tail[-1])])
+                self._open().ref = word
+        return index + 1
+
+    def _in_table(self, kind: str, index: int) -> int:
+        """Keep a table in one block: tags inside it go, text inside them stays."""
+        following, start, end = self._next(index)
+        content = self.raw[self.at : start]
+        if kind == "det" and following == "/det":
+            self.draft.add(_read_det(content).rest)
+            self.at = end
+            return index + 2
+        if kind == "ref" and following == "/ref" and not self.refs_hold_text:
+            if _as_label(content, strict=True):
+                self.at = end
+                return index + 2
+        return index + 1
+
+
+def _without_debris(content: str) -> str:
+    """Take what is left of a damaged closing tag off the end of a ref."""
+    return content[:-40] + _REF_DEBRIS.sub("", content[-40:]) if "ref" in content else content
+
+
+def _parse_bare(raw: str, *, refs_hold_text: bool) -> list[_Draft]:
+    """Read `label[[x1, y1, x2, y2]]`: what is left of the tags where a server stripped them."""
+    drafts = [_Draft()]
+    if "[[" not in raw:
+        drafts[0].add(_CUT_TAG.sub("", raw))
+        return drafts
+    tables = outer_tables(raw)
+    at = table = 0
+    for start, end, ref, payload in _bare_tags(raw, refs_hold_text=refs_hold_text):
+        while table < len(tables) and tables[table][1] <= start:
+            table += 1
+        inside = table < len(tables) and tables[table][0] <= start
+        det = _read_det(payload)
+        if inside or not det.boxes or det.rest:
+            continue
+        drafts[-1].add(raw[at:start])
+        drafts.append(_Draft(tagged=True, ref=ref))
+        drafts[-1].take(det)
+        drafts[-1].flag("bare_tag")
+        at = end
+    drafts[-1].add(raw[at:])
+    return drafts
+
+
+def _bare_tags(raw: str, *, refs_hold_text: bool) -> Iterator[tuple[int, int, str, str]]:
+    """Give start, end, ref and payload of what may be a tag without its tokens."""
+    if not refs_hold_text:
+        for found in _BARE_LABELLED.finditer(raw):
+            if _as_label(found[1], strict=False):
+                yield found.start(), found.end(), found[1], found[2]
+        return
+    at = 0
+    for line in raw.splitlines(keepends=True):
+        stripped = line.rstrip()
+        start = max(stripped.rfind("[["), 0)
+        while start > 0 and stripped[start - 1] == "[":
+            start -= 1
+        if stripped.endswith("]]") and _BARE_TEXT.match(stripped, start):
+            yield at, at + len(stripped), stripped[:start], stripped[start:]
+        at += len(line)
