@@ -1,4 +1,4 @@
-"""Write the tables of parameters and of commands into `docs/`, from the code that they describe.
+"""Write parameters, commands and public names into `docs/`, from the code that they describe.
 
 Usage: python scripts/make_parameters.py [--check]
 
@@ -8,6 +8,8 @@ says what is not current.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import sys
 from pathlib import Path
@@ -15,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import typer.main
 
-from deepseek_ocr_loaders import cli, settings
+import deepseek_ocr_loaders
+from deepseek_ocr_loaders import cli, errors, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,7 +122,42 @@ def command_line() -> str:
     return "\n".join(_commands(app, "deepseek-ocr-loaders")).strip()
 
 
-GENERATED = {"parameters.md": parameters, "cli.md": command_line}
+def _stub(thing: Any) -> str:
+    """Give the definition of a class or function as its source has it, without what it does."""
+    (node,) = ast.parse(inspect.getsource(thing)).body
+    if isinstance(node, ast.ClassDef):
+        node.decorator_list = []
+        node.bases = [base for base in node.bases if not ast.unparse(base).startswith("_")]
+        node.body = [member for member in node.body if _is_public(member)] or [ast.Pass()]
+    for inner in ast.walk(node):
+        if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            inner.body = [ast.Expr(ast.Constant(...))]
+        elif isinstance(inner, ast.AnnAssign):
+            inner.value = None
+    return ast.unparse(node)
+
+
+def _is_public(member: ast.stmt) -> bool:
+    if isinstance(member, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return member.name == "__init__" or not member.name.startswith("_")
+    return isinstance(member, ast.AnnAssign) and not ast.unparse(member.target).startswith("_")
+
+
+def public_names() -> str:
+    """Give every public name with its signature, and the errors with their bases."""
+    names = [name for name in deepseek_ocr_loaders.__all__ if name != "__version__"]
+    stubs = [_stub(getattr(deepseek_ocr_loaders, name)) for name in names]
+    # Two blank lines, as the formatter would have it.
+    code = "\n\n\n".join(stubs).replace(":\n        ...", ": ...").replace(":\n    ...", ": ...")
+    lines = ["```python notest", code, "```", "", "`__version__` is a string."]
+    lines += ["", "The errors, in `deepseek_ocr_loaders.errors`:", "", "```text"]
+    for name in errors.__all__:
+        bases = ", ".join(base.__name__ for base in getattr(errors, name).__bases__)
+        lines.append(f"{name}({bases})")
+    return "\n".join([*lines, "```"])
+
+
+GENERATED = {"parameters.md": parameters, "cli.md": command_line, "api.md": public_names}
 
 
 def current(page: str) -> str:

@@ -67,7 +67,7 @@ class DeepSeekOCRLoader(_Core, BaseLoader):
         ConfigurationError: A parameter that cannot be used. Files are not touched before the
             first Document is asked for.
 
-    Example:
+    Examples:
         >>> docs = DeepSeekOCRLoader("paper.pdf").load()
     """
 

@@ -45,7 +45,7 @@ class DeepSeekOCRReader(BasePydanticReader):
     Raises:
         ConfigurationError: A parameter that cannot be used.
 
-    Example:
+    Examples:
         >>> documents = DeepSeekOCRReader().load_data("scan.tiff")
     """
 
