@@ -50,8 +50,11 @@ class PageFile(Protocol):
     def text(self, index: int) -> str:
         """Give the text in the file itself, without looking at the page; empty for pictures."""
 
-    def text_layer(self, index: int) -> tuple[Block, ...] | None:
-        """Give the blocks of the text in the file itself where it can be trusted."""
+    def text_layer(self, index: int, *, turn: int) -> tuple[Block, ...] | None:
+        """Give the blocks of the text in the file itself where it can be trusted.
+
+        Their boxes are those of the page turned by `turn` degrees clockwise.
+        """
 
     def close(self) -> None:
         """Close it; it may be called twice."""

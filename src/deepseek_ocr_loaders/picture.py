@@ -146,9 +146,9 @@ class PictureFile:
         del index
         return ""
 
-    def text_layer(self, index: int) -> None:
+    def text_layer(self, index: int, *, turn: int) -> None:
         """Give nothing: a picture has no text of its own."""
-        del index
+        del index, turn
 
     def close(self) -> None:
         """Close the file; it may be called twice."""

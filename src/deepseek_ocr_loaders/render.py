@@ -25,6 +25,7 @@ from deepseek_ocr_loaders.errors import (
 )
 from deepseek_ocr_loaders.labels import page_label
 from deepseek_ocr_loaders.properties import document_properties
+from deepseek_ocr_loaders.text_layer import read_text_layer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,6 +50,9 @@ _KEEP_FOR = 16
 
 _THUMBNAIL = 8
 """Colour is looked for on a picture so many times smaller, which costs a tenth of a full one."""
+
+_LAYER_PIXELS = 800
+"""The longer side of the picture on which ink outside of the text layer is looked for."""
 
 _TINT = 12
 """The least difference between two channels, of 255, that is colour: prints of pure black ink
@@ -194,12 +198,14 @@ class PdfFile:
         with mupdf():
             return str(self._page(index).get_text("text"))
 
-    def text_layer(self, index: int) -> tuple[Block, ...] | None:
+    def text_layer(self, index: int, *, turn: int) -> tuple[Block, ...] | None:
         """Give the blocks of the page's own text where it can be trusted, else None."""
-        from deepseek_ocr_loaders.text_layer import read_text_layer  # noqa: PLC0415 - rarely used
-
         with mupdf():
-            return read_text_layer(self._page(index))
+            page = self._page(index)
+            scale = _LAYER_PIXELS / max(page.rect.width, page.rect.height, 1)
+            matrix = _mupdf.Matrix(scale, scale)
+            thumbnail = _image(page.get_pixmap(matrix=matrix, colorspace=_mupdf.csGRAY))
+            return read_text_layer(page, thumbnail, turn=turn)
 
     def _page(self, index: int) -> Any:
         if self._document.is_closed:

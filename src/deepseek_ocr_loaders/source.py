@@ -175,8 +175,11 @@ class OpenSource:
         Raises:
             RenderError: The page cannot be read at all.
         """
+        rotate = self._settings.rotate
         try:
-            return self._file.text_layer(index)
+            turn = _quarter_turns(rotate.get(index + 1, 0)) if isinstance(rotate, Mapping) else 0
+            # A function turns what is drawn, and such a page is not drawn.
+            return self._file.text_layer(index, turn=rotate if isinstance(rotate, int) else turn)
         except Exception as error:
             raise self._page_error(index, error) from error
 

@@ -1,16 +1,254 @@
-"""The text that a page of a PDF carries by itself, where it can be trusted."""
+"""The text that a page of a PDF carries by itself, where it can be trusted.
+
+A layer is sound if it is what one sees: nothing of it invisible, no picture that covers the page
+(a scan's hidden text is another engine's reading), no characters without meaning, words that look
+like words, and little ink outside of it. `docs/rendering.md` has the measured error rates.
+"""
 
 from __future__ import annotations
 
+import html
+import re
+import unicodedata
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from deepseek_ocr_loaders.page import COORDINATE_MAX, Block, Box
+
 if TYPE_CHECKING:
-    from deepseek_ocr_loaders.page import Block
+    from collections.abc import Iterator
 
-__all__ = ["read_text_layer"]
+    from PIL import Image
+
+__all__ = ["Evidence", "is_sound", "read_text_layer"]
+
+_FEWEST_CHARACTERS = 40
+"""A page with less is a picture, a form or a title: it costs little to look at it."""
+
+_MOST_HIDDEN = 0.02
+_MOST_PICTURE = 0.4
+_MOST_MEANINGLESS = 0.005
+_FEWEST_WORDS = 0.7
+_MOST_INK_OUTSIDE = 0.5
+
+_SEPARATORS = re.compile(r"[-/\u2013\u2014&+.@:,_=()]+")
+_NUMBER = re.compile(r"[^\w\s]?\d+(?:[^\w\s]\d+)*[^\w\s]?[a-z]{0,3}", re.IGNORECASE)
+_VOWEL = re.compile(r"[aeiouy\u00e6\u0153\u00f8\u0131]", re.IGNORECASE)
+_LONGEST_WORD = 30
 
 
-def read_text_layer(page: Any) -> tuple[Block, ...] | None:
-    """Give the blocks of a sound text layer, else None."""
-    del page
-    return None
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What speaks for and against the text layer of one page; shares are 0 to 1.
+
+    Attributes:
+        characters: Visible characters in the layer, without spaces.
+        hidden: Share of them that are drawn invisibly.
+        picture: Share of the page that pictures cover.
+        meaningless: Share of characters that stand for nothing: replacement, private, control.
+        words: Share of the words that look like words or numbers.
+        ink_outside: Ink outside the text's lines, relative to the ink inside them.
+    """
+
+    characters: int
+    hidden: float
+    picture: float
+    meaningless: float
+    words: float
+    ink_outside: float
+
+
+def is_sound(evidence: Evidence) -> bool:
+    """Tell whether a layer can be read instead of the page."""
+    return (
+        evidence.characters >= _FEWEST_CHARACTERS
+        and evidence.hidden <= _MOST_HIDDEN
+        and evidence.picture <= _MOST_PICTURE
+        and evidence.meaningless <= _MOST_MEANINGLESS
+        and evidence.words >= _FEWEST_WORDS
+        and evidence.ink_outside <= _MOST_INK_OUTSIDE
+    )
+
+
+def read_text_layer(
+    page: Any, thumbnail: Image.Image, *, turn: int = 0
+) -> tuple[Block, ...] | None:
+    """Give the blocks of a sound text layer in the file's own reading order, else None.
+
+    Args:
+        page: A `pymupdf.Page`; the caller holds the lock of MuPDF.
+        thumbnail: The page as drawn, small, mode `L`, not turned.
+        turn: Degrees clockwise that the picture of the page would be turned.
+    """
+    blocks = [block for block in page.get_text("dict")["blocks"] if block["type"] == 0]
+    if not is_sound(gather(page, blocks, thumbnail)):
+        return None
+    tables = list(_tables(page))
+    found: list[Block] = []
+    for block in blocks:
+        lines = []
+        for line in block["lines"]:
+            table = next((table for table in tables if _inside(line["bbox"], table[0])), None)
+            if table is None:
+                lines.append(line)
+            elif table[1]:
+                # A table stands where its first line does.
+                found.extend(_text_block(page, lines, turn))
+                lines = []
+                found.append(Block("table", table[1], (_box(page, table[0], turn),)))
+                table[1] = ""
+        found.extend(_text_block(page, lines, turn))
+    return tuple(found)
+
+
+def gather(page: Any, blocks: list[dict[str, Any]], thumbnail: Image.Image) -> Evidence:
+    """Give what speaks for and against the layer; see `read_text_layer` for the arguments."""
+    spans = [span for block in blocks for line in block["lines"] for span in line["spans"]]
+    text = " ".join(span["text"] for span in spans)
+    visible = [character for character in text if not character.isspace()]
+    count = len(visible)
+    if not count:
+        return Evidence(0, 0, 0, 0, 0, 0)
+    return Evidence(
+        characters=count,
+        hidden=_hidden(page) / count,
+        picture=_picture_share(page),
+        meaningless=sum(map(_is_meaningless, visible)) / count,
+        words=_word_share(blocks),
+        ink_outside=_ink_outside(page, blocks, thumbnail),
+    )
+
+
+def _hidden(page: Any) -> int:
+    return sum(
+        len(span["chars"])
+        for span in page.get_texttrace()
+        if span["type"] == 3 or span["opacity"] == 0
+    )
+
+
+def _picture_share(page: Any) -> float:
+    area = abs(page.rect) or 1.0
+    covered = 0.0
+    for picture in page.get_image_info():
+        covered += abs(page.rect & _upright(page, picture["bbox"]))
+    return min(1.0, covered / area)
+
+
+def _is_meaningless(character: str) -> bool:
+    return character == "\ufffd" or unicodedata.category(character) in {"Co", "Cn", "Cc", "Cs"}
+
+
+def _word_share(blocks: list[dict[str, Any]]) -> float:
+    words = [
+        word
+        for block in blocks
+        for line in block["lines"]
+        for word in "".join(span["text"] for span in line["spans"]).split()
+    ]
+    # Symbols alone are bullets and operators: they say nothing.
+    words = [word for word in words if any(character.isalnum() for character in word)]
+    return sum(map(_looks_like_word, words)) / len(words) if words else 0.0
+
+
+def _looks_like_word(word: str) -> bool:
+    start = next(place for place, letter in enumerate(word) if letter.isalnum())
+    end = next(place for place, letter in enumerate(reversed(word)) if letter.isalnum())
+    core = word[start : len(word) - end]
+    if _NUMBER.fullmatch(core):
+        return True
+    parts = _SEPARATORS.split(core.replace("'", "").replace("\u2019", ""))
+    return all(map(_is_pronounceable, parts))
+
+
+def _is_pronounceable(part: str) -> bool:
+    if not part.isalnum():
+        return not part
+    if not unicodedata.name(part[0], "").startswith("LATIN"):
+        return True
+    if len(part) > _LONGEST_WORD:
+        return False
+    # Consonants alone are an abbreviation if they are few.
+    return len(part) <= 4 or bool(_VOWEL.search(unicodedata.normalize("NFKD", part)))
+
+
+def _ink_outside(page: Any, blocks: list[dict[str, Any]], thumbnail: Image.Image) -> float:
+    from PIL import Image, ImageChops, ImageDraw  # noqa: PLC0415 - importing this loads no library
+
+    mask = Image.new("L", thumbnail.size, 0)
+    draw = ImageDraw.Draw(mask)
+    scale_x = thumbnail.width / page.rect.width
+    scale_y = thumbnail.height / page.rect.height
+    for block in blocks:
+        for line in block["lines"]:
+            x0, y0, x1, y1 = _upright(page, line["bbox"])
+            draw.rectangle(
+                (x0 * scale_x - 1, y0 * scale_y - 1, x1 * scale_x + 1, y1 * scale_y + 1), fill=255
+            )
+    ink = ImageChops.invert(thumbnail)
+    inside = _weight(ImageChops.multiply(ink, mask))
+    return (_weight(ink) - inside) / inside if inside else 1.0
+
+
+def _weight(image: Image.Image) -> int:
+    return sum(value * count for value, count in enumerate(image.histogram()))
+
+
+def _tables(page: Any) -> Iterator[list[Any]]:
+    """Give [bounding box, HTML] of each table that holds all the text inside it."""
+    if page.rotation:
+        return  # where its cells are on the turned page is not known
+    for table in page.find_tables().tables:
+        rows = table.extract()
+        if len(rows) < 2 or max(map(len, rows)) < 2:
+            continue
+        inside = "".join(page.get_text("text", clip=table.bbox).split())
+        cells = "".join("".join(str(cell or "").split()) for row in rows for cell in row)
+        if sorted(inside) == sorted(cells):
+            yield [table.bbox, _html(rows)]
+
+
+def _html(rows: list[list[str | None]]) -> str:
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td>{html.escape(cell or '', quote=False)}</td>" for cell in row)
+        + "</tr>"
+        for row in rows
+    )
+    return f"<table>{body}</table>"
+
+
+def _inside(bbox: tuple[float, ...], outer: tuple[float, ...]) -> bool:
+    x, y = (bbox[0] + bbox[2]) / 2, (bbox[1] + bbox[3]) / 2
+    return bool(outer[0] <= x <= outer[2] and outer[1] <= y <= outer[3])
+
+
+def _text_block(page: Any, lines: list[dict[str, Any]], turn: int) -> Iterator[Block]:
+    texts = ["".join(span["text"] for span in line["spans"]).strip() for line in lines]
+    text = "\n".join(text for text in texts if text)
+    if text:
+        corners = zip(*(line["bbox"] for line in lines), strict=True)
+        x0, y0, x1, y1 = (
+            pick(values) for pick, values in zip((min, min, max, max), corners, strict=True)
+        )
+        yield Block("text", text, (_box(page, (x0, y0, x1, y1), turn),))
+
+
+def _upright(page: Any, bbox: tuple[float, ...]) -> tuple[float, ...]:
+    # MuPDF gives text and pictures on the page as it is before /Rotate.
+    import pymupdf  # noqa: PLC0415 - for its rectangle
+
+    rectangle: Any = pymupdf.Rect
+    return tuple(rectangle(bbox) * page.rotation_matrix)
+
+
+def _box(page: Any, bbox: tuple[float, ...], turn: int) -> Box:
+    x0, y0, x1, y1 = (
+        min(1.0, max(0.0, value / length))
+        for value, length in zip(
+            _upright(page, bbox), (page.rect.width, page.rect.height) * 2, strict=True
+        )
+    )
+    for _ in range(turn // 90):
+        x0, y0, x1, y1 = 1 - y1, x0, 1 - y0, x1
+    return Box(*(round(value * COORDINATE_MAX) for value in (x0, y0, x1, y1)))
