@@ -63,7 +63,7 @@ def _ask(what: str, fields: str) -> list[list[str]]:
 
 
 def _number(text: str) -> int:
-    digits = text.split(".")[0]
+    digits = text.partition(".")[0]
     return int(digits) if digits.isdigit() else 0
 
 

@@ -299,11 +299,16 @@ def await_end(folder: ServerFolder, run: str, *, timeout: float = ENDING) -> boo
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         _collect()
-        if not folder.has_owner:
-            return True
+        has_owner = folder.has_owner
         state = folder.read()
         if state is None or state.run != run:
             return True
+        if not has_owner:
+            if not folder.from_this_boot(state) or not state.supervisor.alive():
+                return True
+            # Its lock is free a moment before it is gone.
+            time.sleep(0.005)
+            continue
         if state.phase not in {"stopping", "stopped", "failed"} and (
             folder.is_kept(state) or scan(folder, tidy=False).pids
         ):

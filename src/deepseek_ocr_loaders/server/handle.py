@@ -8,8 +8,6 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import SecretStr
-
 from deepseek_ocr_loaders.errors import ConfigurationError
 from deepseek_ocr_loaders.server.attach import refuse_windows
 from deepseek_ocr_loaders.server.holds import Hold, hold_on
@@ -21,15 +19,18 @@ from deepseek_ocr_loaders.server.provider import (
     options_of,
     recover_managed,
 )
-from deepseek_ocr_loaders.server.state import ServerFolder
+from deepseek_ocr_loaders.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
+    from pydantic import SecretStr
+
     from deepseek_ocr_loaders.endpoint import Endpoint
     from deepseek_ocr_loaders.engines.base import ServerOptions
+    from deepseek_ocr_loaders.server.state import ServerFolder
 
 __all__ = ["DeepSeekOCRServer"]
 
@@ -82,8 +83,6 @@ class DeepSeekOCRServer:
         start_timeout: float = 1800.0,
         linger: float = LINGER,
     ) -> None:
-        self._engine = engine
-        self._model = model
         self._given: dict[str, Any] = {
             "port": port,
             "gpu_memory_utilization": gpu_memory_utilization,
@@ -98,11 +97,18 @@ class DeepSeekOCRServer:
         self._check(extra_args)
         self._start_timeout = start_timeout
         self._linger = linger
+        # The same rules, and the same environment for what is not given, as in a loader.
+        settings = Settings.create(
+            {
+                "engine": None if engine == "auto" else engine,
+                "model": model,
+                "base_url": base_url,
+                "api_key": api_key,
+            }
+        )
+        self._engine, self._model = settings.engine, settings.model
         self._foreign: ForeignProvider | None = None
-        if base_url is not None:
-            from deepseek_ocr_loaders.settings import Settings  # noqa: PLC0415 - rarely needed
-
-            settings = Settings.create({"base_url": base_url, "api_key": api_key, "model": model})
+        if base_url is not None or (engine == "auto" and settings.base_url):
             self._foreign = ForeignProvider(settings.base_url, settings.api_key, settings.model)
         elif api_key is not None:
             msg = "api_key belongs to base_url: a managed server makes a key of its own"
@@ -120,9 +126,6 @@ class DeepSeekOCRServer:
 
     def _check(self, extra_args: Sequence[str]) -> None:
         given = self._given
-        if self._engine not in {"auto", "vllm", "docker", "rapidocr"}:
-            msg = f"engine: {self._engine!r} is none of auto, vllm, docker, rapidocr"
-            raise ConfigurationError(msg)
         share, port = given["gpu_memory_utilization"], given["port"]
         if share is not None and not 0 < share <= 1:
             msg = f"gpu_memory_utilization must be over 0 and at most 1, not {share}"

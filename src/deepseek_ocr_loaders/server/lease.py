@@ -7,13 +7,14 @@ import os
 import secrets
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deepseek_ocr_loaders.server.files import read_json
 from deepseek_ocr_loaders.server.locks import try_lock
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from deepseek_ocr_loaders.server.state import ServerFolder
 
 __all__ = ["LINGER", "Lease", "Leases", "scan"]

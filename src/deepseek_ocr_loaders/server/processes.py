@@ -42,7 +42,7 @@ def boot() -> str:
 
         return str(int(psutil.boot_time()))
     kernel = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    return f"{kernel} {os.readlink('/proc/self/ns/pid')}"
+    return f"{kernel} {Path('/proc/self/ns/pid').readlink()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def _row(pid: int) -> _Row | None:
 def _rows() -> list[_Row]:
     if not _LINUX:
         return _psutil_rows()
-    rows = (_row(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    rows = (_row(int(path.name)) for path in Path("/proc").iterdir() if path.name.isdigit())
     return [row for row in rows if row is not None]
 
 
@@ -290,9 +290,9 @@ def listens(family: Family, port: int) -> bool:
     sockets = _listening_sockets(port)
     for member in members(family):
         with suppress(OSError):
-            for descriptor in os.scandir(f"/proc/{member.pid}/fd"):
+            for descriptor in Path(f"/proc/{member.pid}/fd").iterdir():
                 with suppress(OSError):
-                    if os.readlink(descriptor.path) in sockets:
+                    if str(descriptor.readlink()) in sockets:
                         return True
     return False
 

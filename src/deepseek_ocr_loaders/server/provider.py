@@ -175,7 +175,11 @@ class ManagedProvider:
 
 
 async def recover_managed(
-    hold: Hold, failed: Endpoint, options: ServerOptions | None, *, timeout: float
+    hold: Hold,
+    failed: Endpoint,
+    options: ServerOptions | None,
+    *,
+    timeout: float,  # noqa: ASYNC109
 ) -> Endpoint | None:
     """Wait until a managed server that stopped answering is ready again.
 
@@ -296,7 +300,7 @@ class OwnServerProvider:
 
     async def acquire(self) -> list[Endpoint]:
         """Give it, started if need be."""
-        return [await _in_thread(lambda cancelled: self._server.ensure(cancelled))]
+        return [await _in_thread(self._server.ensure)]
 
     async def recover(self, failed: Endpoint) -> Endpoint | None:
         """Wait for its restart."""

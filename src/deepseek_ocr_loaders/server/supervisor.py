@@ -72,9 +72,13 @@ class _Failure(Exception):  # noqa: N818 - it carries one
     def __init__(self, kind: str, message: str, **details: Any) -> None:
         super().__init__(message)
         self.record = {
-            "kind": kind, "message": message, "hint": "", "exit_code": None, "log_tail": "",
+            "kind": kind,
+            "message": message,
+            "hint": "",
+            "exit_code": None,
+            "log_tail": "",
             **details,
-        }  # fmt: skip
+        }
 
 
 class _PortTaken(Exception):  # noqa: N818 - handled where it is raised
@@ -218,8 +222,9 @@ class Supervisor:
             try:
                 plan = self.engine.plan(self.options, port=port, api_key=self.state.api_key)
             except ServerStartError as error:
+                msg = "start"
                 raise _Failure(
-                    "start", error.message, hint=error.hint, log_tail=error.log_tail
+                    msg, error.message, hint=error.hint, log_tail=error.log_tail
                 ) from error
             for command in plan.before:
                 self._run_before(command, plan)
@@ -249,7 +254,8 @@ class Supervisor:
         code = self.child.returncode if self.child else 0
         self._drain_rest()
         if code:
-            raise self._start_failure(f"`{' '.join(command[:2])}` failed", code)
+            msg = f"`{' '.join(command[:2])}` failed"
+            raise self._start_failure(msg, code)
 
     def _launch(self, plan: LaunchPlan, port: int) -> None:
         self.state.port = port
@@ -265,7 +271,7 @@ class Supervisor:
         try:
             # A session of its own, so that no terminal's Ctrl-C reaches it and the whole group can
             # be ended. Its output goes to a pipe of ours: the user's sys.stdout may be no file.
-            self.child = subprocess.Popen(  # noqa: PLW1509 - this process has one thread
+            self.child = subprocess.Popen(
                 list(argv),
                 env={**env, "DEEPSEEK_OCR_RUN": self.state.family.marker},
                 cwd=self.folder.path,
@@ -273,11 +279,12 @@ class Supervisor:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=tie,
+                preexec_fn=tie,  # noqa: PLW1509 - this process has one thread
             )
         except OSError as error:
+            msg = "start"
             raise _Failure(
-                "start",
+                msg,
                 f"{argv[0]} cannot be started: {error.strerror or error}",
                 hint=explain(f"{argv[0]}: {error.strerror or error}"),
             ) from error
@@ -298,7 +305,8 @@ class Supervisor:
                 taken = explain(self.log.tail) == explain("address already in use")
                 if taken and not _can_bind(port):
                     raise _PortTaken
-                raise self._start_failure("The server ended before it was ready", code)
+                msg = "The server ended before it was ready"
+                raise self._start_failure(msg, code)
             status = probe.health(port, timeout=2)
             if status == "refused":
                 strange_since = healthy_since = None
@@ -321,9 +329,8 @@ class Supervisor:
                 return
             if served and time.monotonic() - healthy_since > MODEL_GRACE:
                 names = ", ".join(model.id for model in served)
-                raise self._start_failure(
-                    f"The server is up but serves {names} and not {plan.served_model}", None
-                )
+                msg = f"The server is up but serves {names} and not {plan.served_model}"
+                raise self._start_failure(msg, None)
 
     def _is_ours(self, plan: LaunchPlan, port: int) -> bool:
         if plan.container is None:
