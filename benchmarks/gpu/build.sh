@@ -42,7 +42,9 @@ fi
 
 rm -rf "$WORK/site2" && mkdir "$WORK/site2"
 for wheel in "$WORK"/needs/*.whl "$WORK"/own/*.whl; do unzip -q -o "$wheel" -d "$WORK/site2"; done
-rm -rf "$WORK"/site2/pycountry/locales "$WORK"/site2/llama_index/core/_static
+# Translations, development files and models that are not used here.
+rm -rf "$WORK"/site2/pycountry/locales "$WORK"/site2/pymupdf/layout "$WORK"/site2/pymupdf/mupdf-devel \
+    "$WORK"/site2/llama_index/core/_static "$WORK"/site2/zstandard/_cffi.*
 tar cf - -C "$WORK/site2" . | xz -T2 -6 > "$WORK/deps.tar.xz"
 
 rm -f "$OUT"/part?/*
