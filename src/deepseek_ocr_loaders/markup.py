@@ -28,16 +28,19 @@ __all__ = [
     "without_leaked_tokens",
 ]
 
-LABELS = frozenset(
-    """
-    abstract algorithm aside_text author caption chart chart_caption code content doc_title
-    equation equation_number figure figure_caption figure_title footer footer_image footnote form
-    formula formula_number handwriting header header_image image image_caption image_footnote
-    isolate_formula list list_item logo number page_footer page_header page_number paragraph_title
-    picture picture_caption reference references seal section_header signature stamp sub_title
-    subtitle table table_caption table_footnote table_title text title toc vision_footnote watermark
-    """.split()
-)
+# fmt: off
+LABELS = frozenset({
+    "abstract", "algorithm", "aside_text", "author", "caption", "chart", "chart_caption",
+    "code", "content", "doc_title", "equation", "equation_number", "figure", "figure_caption",
+    "figure_title", "footer", "footer_image", "footnote", "form", "formula", "formula_number",
+    "handwriting", "header", "header_image", "image", "image_caption", "image_footnote",
+    "isolate_formula", "list", "list_item", "logo", "number", "page_footer", "page_header",
+    "page_number", "paragraph_title", "picture", "picture_caption", "reference", "references",
+    "seal", "section_header", "signature", "stamp", "sub_title", "subtitle", "table",
+    "table_caption", "table_footnote", "table_title", "text", "title", "toc", "vision_footnote",
+    "watermark",
+})
+# fmt: on
 """Words seen as labels. There is no closed list: under the `markdown` prompt any word like these
 is one. Under the other prompts, where a ref may hold text of the page, only these are."""
 
@@ -54,7 +57,9 @@ _OPENER_DEBRIS = re.compile(r"\A<?\|?ref\|?>")
 _CUT_TAG = re.compile(r"<\|(?:/|/?(?:r|re|ref|d|de|det)\|?)\Z")
 
 _BARE_BOXES = r"\[\[[-0-9., \[\]]{7,800}\]\]"
-_BARE_LABELLED = re.compile(rf"^[ \t]*([A-Za-z][A-Za-z0-9_-]{{0,40}})[ \t]?({_BARE_BOXES})", re.M)
+_BARE_LABELLED = re.compile(
+    rf"^[ \t]*([A-Za-z][A-Za-z0-9_-]{{0,40}})[ \t]?({_BARE_BOXES})", re.MULTILINE
+)
 _BARE_TEXT = re.compile(rf"({_BARE_BOXES})[ \t]*\Z")
 _BOXES_AT_START = re.compile(rf"[ \t]*({_BARE_BOXES})")
 _BOXES_AT_END = re.compile(rf"\A\s*({_BARE_BOXES})\s*\Z")
@@ -513,10 +518,10 @@ class _Parser:
             self.draft.add(_read_det(content).rest)
             self.at = end
             return index + 2
-        if kind == "ref" and following == "/ref" and not self.refs_hold_text:
-            if _as_label(content, strict=True):
-                self.at = end
-                return index + 2
+        named = kind == "ref" and following == "/ref" and not self.refs_hold_text
+        if named and _as_label(content, strict=True):
+            self.at = end
+            return index + 2
         return index + 1
 
 
