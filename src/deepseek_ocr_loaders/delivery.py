@@ -228,15 +228,25 @@ class Delivery:
         killed = [route for route in errand.killed() if not route.gone]
         only = (lambda: killed[0].lane) if killed else None
         async with self._turns.turn(self._line, again=errand.attempts > 0, only=only) as ticket:
-            route = next(r for r in self.routes if r.lane is ticket.lane and not r.gone)
-            errand.route = route
-            epoch = route.epoch
-            try:
-                return await self._exchange(route, ticket, request, errand)
-            except Fault as caught:
-                fault = caught
+            route = self._route_of(ticket.lane)
+            if route is not None:
+                errand.route = route
+                epoch = route.epoch
+                try:
+                    return await self._exchange(route, ticket, request, errand)
+                except Fault as caught:
+                    fault = caught
+                    if only:
+                        # It keeps its turn: the next suspect must not meet a dying server.
+                        await self._look_after(route, epoch, fault, errand)
+                        raise
+        if route is None:  # given up between the grant and now
+            return await self._attempt(request, errand)
         await self._look_after(route, epoch, fault, errand)
         raise fault
+
+    def _route_of(self, lane: Lane) -> Route | None:
+        return next((r for r in self.routes if r.lane is lane and not r.gone), None)
 
     async def _exchange(
         self, route: Route, ticket: Ticket, request: PageRequest, errand: Errand

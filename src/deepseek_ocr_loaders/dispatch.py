@@ -120,7 +120,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._lanes: dict[str, Lane] = {}
-        self._lines: deque[Line] = deque()
+        self._lines: list[Line] = []
         self._count = 0
 
     def join(self, base_url: str, limit: int) -> Lane:
@@ -196,10 +196,11 @@ class Turns:
         progress = True
         while progress:
             progress = False
-            for _ in range(len(self._lines)):
-                line = self._lines[0]
-                self._lines.rotate(-1)
-                progress |= self._grant_next(line, reserved, now)
+            for line in tuple(self._lines):
+                if self._grant_next(line, reserved, now):
+                    progress = True
+                    self._lines.remove(line)  # whoever got a turn is the last to get the next
+                    self._lines.append(line)
 
     def _grant_suspects(self, now: float) -> set[Lane]:
         """Let pages that must be alone have their lane, and keep all others off it till then."""

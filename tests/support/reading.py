@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from support.fault_server import FakeProvider, FaultServer, marked_picture, markers_in
-
 from deepseek_ocr_loaders.page import PageResult, SourceInfo
 from deepseek_ocr_loaders.reading import PageReader
 from deepseek_ocr_loaders.settings import Settings
+from support.fault_server import FakeProvider, FaultServer, marked_picture, markers_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,13 +8,14 @@ import pickle
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pydantic import SecretStr
 from support.fault_server import (
     FakeProvider,
     FaultServer,
     answer,
     body,
-    hang_up,
     half,
+    hang_up,
     marked_picture,
     no_choices,
     null_content,
@@ -275,9 +276,8 @@ async def test_fault_31_an_answer_that_never_comes_is_given_up() -> None:
 
 
 async def test_a_trickle_of_bytes_does_not_stretch_the_time_limit() -> None:
-    with FaultServer([slow(0.2)]) as server:
-        with pytest.raises(RequestTimeoutError):
-            await read_one(server, timeout=0.5, retries=0)
+    with FaultServer([slow(0.2)]) as server, pytest.raises(RequestTimeoutError):
+        await read_one(server, timeout=0.5, retries=0)
     with FaultServer([slow(0.01)]) as server:
         assert pairing([await read_one(server, retries=0)]) == [0]
 
@@ -316,7 +316,6 @@ async def test_fault_37_a_wrong_key_has_a_plain_message_without_the_key() -> Non
         provider = FakeProvider(server, api_key=None)
         with pytest.raises(AuthenticationError, match="api_key"):
             await read_one(provider)
-    from pydantic import SecretStr
 
     def tell(_request: object) -> Step:
         return status(401, "Incorrect key provided: s3cr3t-key of yours")
@@ -330,9 +329,9 @@ async def test_fault_37_a_wrong_key_has_a_plain_message_without_the_key() -> Non
 
 
 async def test_a_message_of_the_server_is_one_short_line() -> None:
-    with FaultServer(lambda _r: status(400, "no\n\n" + "x" * 5000)) as server:
-        with pytest.raises(RequestRejectedError) as caught:
-            await read_one(server)
+    fault = status(400, "no\n\n" + "x" * 5000)
+    with FaultServer(lambda _r: fault) as server, pytest.raises(RequestRejectedError) as caught:
+        await read_one(server)
     assert len(caught.value.server_message) == 500
     assert "\n" not in str(caught.value)
 
@@ -350,9 +349,8 @@ async def test_a_message_of_the_server_is_one_short_line() -> None:
     ],
 )
 async def test_every_shape_of_error_reply_is_understood(reply: Step, said: str) -> None:
-    with FaultServer(lambda _r: reply) as server:
-        with pytest.raises(RequestRejectedError) as caught:
-            await read_one(server)
+    with FaultServer(lambda _r: reply) as server, pytest.raises(RequestRejectedError) as caught:
+        await read_one(server)
     assert said in caught.value.server_message
 
 
@@ -414,9 +412,9 @@ async def test_fault_35_strict_server_takes_the_request() -> None:
     """It counts pictures, wants them as parts with a data URL, and a small max_tokens."""
     with FaultServer(strict=True) as server:
         assert pairing(await read_all(server, 3)) == [0, 1, 2]
-        with pytest.raises(RequestRejectedError, match="cannot identify"):
-            async with reader(server) as open_reader:
-                broken = Picture(b"\x89PNG\r\n\x1a\nbroken", "image/png", 10, 10)
+        broken = Picture(b"\x89PNG\r\n\x1a\nbroken", "image/png", 10, 10)
+        async with reader(server) as open_reader:
+            with pytest.raises(RequestRejectedError, match="cannot identify"):
                 await open_reader.read(INFO, 0, "1", broken)
         assert len(server.requests) == 4
 
