@@ -58,10 +58,8 @@ def loop_span(text: str, *, evidence: Evidence = "none") -> tuple[int, int] | No
     if not loops:
         return None
     run = min(loops, key=lambda run: run.start)
-    # A last piece without a word, like `</tr></table>`, belongs to the loop.
-    rest = text[run.end :] if _reaches_end(text, run) else "more"
-    end = run.end if _words(rest) else len(text)
-    return min(_cut_point(text, run), end), end
+    start, end = _cut_point(text, run), _end_point(text, run)
+    return min(start, end), end
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +92,22 @@ def _cut_point(text: str, run: _Run) -> int:
         if found >= 0:
             return found + len(boundary)
     return earliest
+
+
+def _end_point(text: str, run: _Run) -> int:
+    """Find where the last round ends: what is not part of the loop stays whole."""
+    if run.end == len(text):
+        return run.end
+    earliest = max(run.start, run.end - run.period)
+    for boundary in ("\n", ">", " "):
+        found = text.rfind(boundary, earliest, run.end)
+        if found >= 0:
+            end = found + 1
+            break
+    else:
+        end = run.end
+    # A last piece without a word, like `</tr></table>`, belongs to the loop.
+    return end if len(text) - end > run.period + 80 or _words(text[end:]) else len(text)
 
 
 # --- runs ---------------------------------------------------------------------------------
