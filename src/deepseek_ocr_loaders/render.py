@@ -233,16 +233,11 @@ class PdfFile:
         """Give the keys of the page that no viewer could follow, with values that it can."""
         fixes: dict[str, str] = {}
         rotate = self._inherited(page.xref, "Rotate")
-        if page.rotation == 0 and rotate not in {"", "0"}:
+        if page.rotation == 0 and _number(rotate) % 360:
             # MuPDF would round 45 up to 90; viewers read what is no quarter turn as none.
-            try:
-                whole = float(rotate) % 360 == 0
-            except ValueError:
-                whole = True
-            if not whole or float(rotate) > 2**31:
-                fixes["Rotate"] = "0"
+            fixes["Rotate"] = "0"
         unit = self._inherited(page.xref, "UserUnit")
-        if unit and not _positive(unit):
+        if unit and _number(unit) <= 0:
             fixes["UserUnit"] = "1"
         rect, media = page.rect, page.mediabox
         size = (round(rect.width), round(rect.height))
@@ -258,6 +253,8 @@ class PdfFile:
     def _inherited(self, xref: int, key: str) -> str:
         for _ in range(64):
             kind, value = self._document.xref_get_key(xref, key)
+            if kind == "xref":
+                return str(self._document.xref_object(int(value.split()[0]))).strip()
             if kind != "null":
                 return str(value)
             kind, value = self._document.xref_get_key(xref, "Parent")
@@ -302,11 +299,11 @@ def _open(data: Path | bytes, source: str) -> Any:
     return document
 
 
-def _positive(number: str) -> bool:
+def _number(text: str) -> float:
     try:
-        return float(number) > 0
+        return float(text)
     except ValueError:
-        return False
+        return 0.0
 
 
 def _rasterise(page: Any, matrix: Any, *, has_images: bool) -> Image.Image:
