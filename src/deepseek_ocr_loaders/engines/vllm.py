@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from deepseek_ocr_loaders.engines.base import ServerOptions
 
 __all__ = [
+    "CONTEXT",
     "DEFAULT_MODEL",
     "Installed",
     "VllmEngine",
     "child_environment",
+    "context_tokens",
     "find",
     "flag_value",
     "merge_arguments",
@@ -43,6 +45,8 @@ DEFAULT_MODEL = "deepseek-ai/DeepSeek-OCR"
 NGRAM_PROCESSOR = "vllm.model_executor.models.deepseek_ocr:NGramPerReqLogitsProcessor"
 Version = tuple[int, int]
 OLDEST: Version = (0, 12)
+CONTEXT = 8192
+"""Tokens of prompt and answer together, for both models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +219,7 @@ def serve_arguments(
         hint = 'Install a newer one: pip install -U "vllm>=0.12".'
         msg = f"vLLM {release[0]}.{release[1]} is too old for DeepSeek-OCR, it needs 0.12. {hint}"
         raise ServerStartError(msg, hint=hint)
+    _refuse_long_context(options)
     tuning = tune(cpu_only=cpu_only, gpu_memory_gib=gpu_memory_gib)
     ours: list[tuple[str, str | None]] = [
         ("--host", host),
@@ -242,6 +247,25 @@ def serve_arguments(
     if options.data_parallel_size > 1:
         ours.append(("--data-parallel-size", str(options.data_parallel_size)))
     return ["serve", model, *merge_arguments(ours, options.extra_args)]
+
+
+def _refuse_long_context(options: ServerOptions) -> None:
+    length = flag_value(options.extra_args, "--max-model-len")
+    if length is None or "VLLM_ALLOW_LONG_MAX_MODEL_LEN" in dict(options.env):
+        return
+    if context_tokens(length) > CONTEXT:
+        hint = f"Leave it out: the model has a context of {CONTEXT} tokens, and vLLM knows."
+        msg = f"vLLM does not start DeepSeek-OCR with --max-model-len {length}. {hint}"
+        raise ServerStartError(msg, hint=hint)
+
+
+def context_tokens(text: str) -> int:
+    """Read a number of tokens as vLLM does: `32768`, `32k` (thousands), `32K` (1024); else 0."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmMgG]?)", text.strip())
+    if found is None:
+        return 0
+    units = {"": 1, "k": 10**3, "K": 2**10, "m": 10**6, "M": 2**20, "g": 10**9, "G": 2**30}
+    return int(float(found[1]) * units[found[2]])
 
 
 def engine_variables(

@@ -37,7 +37,7 @@ __all__ = ["ForeignProvider", "ManagedProvider", "folder_of", "options_of", "pro
 logger = logging.getLogger(__name__)
 
 START_TIMEOUT = 1800.0
-FOREIGN_RETURN = 60.0
+FOREIGN_RETURN = 10.0
 """Seconds that a server at an address has to come back."""
 EMBEDDED_MODEL = "rapidocr"
 

@@ -171,7 +171,15 @@ class ServerFolder:
     def is_kept(self, state: ServerState) -> bool:
         """Say whether this life of the server was asked to stay up without a user."""
         value = read_json(self.keep)
-        return value is not None and value.get("run") == state.run
+        if value is None or value.get("run") != state.run:
+            return False
+        holder = value.get("holder")
+        return holder is None or ProcessId(**holder).alive()
+
+    def keep_up(self, state: ServerState, *, holder: ProcessId | None) -> None:
+        """Ask this life of the server to stay up: until it is stopped, or the holder ends."""
+        value = {"pid": holder.pid, "started": holder.started} if holder is not None else None
+        write_json(self.keep, {"run": state.run, "holder": value})
 
     def from_this_boot(self, state: ServerState) -> bool:
         """Say whether the record was made since the machine started."""
