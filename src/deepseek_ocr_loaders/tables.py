@@ -229,7 +229,7 @@ def _expand(rows: list[list[_Cell]]) -> list[list[str]]:
     width = _width(rows)
     spans = len(rows) * width <= _CELLS_MAX
     if not spans:
-        width = max(map(len, rows))
+        width = max(map(len, rows), default=0)
     budget = _REPEATED_MAX
     grid: list[list[str]] = []
     from_above: list[tuple[int, str]] = [(0, "")] * width
@@ -260,7 +260,7 @@ def _expand(rows: list[list[_Cell]]) -> list[list[str]]:
             if taken >= (cell.columns if spans else 1) or column + 1 >= width:
                 cell, taken = next(waiting, None), 0
         grid.append(row)
-    width = max(map(len, grid))
+    width = max(map(len, grid), default=0)
     return [row + [""] * (width - len(row)) for row in grid]
 
 
