@@ -26,6 +26,9 @@ OURS = ("DeepSeekOCRLoader", "DeepSeekOCRParser", "DeepSeekOCRReader")
 THEIRS = {"PyMuPDFLoader": "langchain-community", "PDFReader": "llama-index-readers-file"}
 
 
+_OUTCOME = re.compile(r"^(tests/contract/\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED)", re.MULTILINE)
+
+
 def _pytest(*arguments: str, peers: bool, seconds: int | None = None) -> str:
     environment = dict(os.environ)
     if peers:
@@ -85,6 +88,10 @@ def _title(test: str, parameters: str) -> str:
     return f"{chapter}: {words}" + (f" ({parameters})" if parameters else "")
 
 
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--check", action="store_true")
@@ -92,14 +99,14 @@ def main() -> None:
     found = {_key(node): cell for node, cell in {**_ours(), **_theirs()}.items()}
     names = [*OURS, *THEIRS]
     heads = [*OURS, *(f"{n} ({d} {importlib.metadata.version(d)})" for n, d in THEIRS.items())]
-    rows = ["| | " + " | ".join(heads) + " |", "|---" * (1 + len(heads)) + "|"]
-    for title in dict.fromkeys(title for title, _ in found):
-        rows.append(f"| {title} | " + " | ".join(found.get((title, n), "–") for n in names) + " |")
+    rows = [_row("", *heads), "|---" * (1 + len(heads)) + "|"]
+    titles = dict.fromkeys(title for title, _ in found)
+    rows += [_row(title, *(found.get((title, name), "–") for name in names)) for title in titles]
     counts = []
     for name in names:
         cells = [cell for (_, of), cell in found.items() if of == name and cell != "–"]
         counts.append(f"{cells.count('yes')} of {len(cells)}")
-    rows.append("| **kept** | " + " | ".join(counts) + " |")
+    rows.append(_row("**kept**", *counts))
     table = "\n".join(rows)
     print(table)
     failed = [title for (title, name), cell in found.items() if name in OURS and cell == "no"]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from deepseek_ocr_loaders import bridge
 from deepseek_ocr_loaders.errors import MissingExtraError
-from deepseek_ocr_loaders.pipeline import read_documents
+from deepseek_ocr_loaders.pipeline import read_converted
 from deepseek_ocr_loaders.report import RunReport
 from deepseek_ocr_loaders.settings import Settings
 from deepseek_ocr_loaders.source import expand
@@ -20,7 +19,7 @@ except ImportError as error:
     raise MissingExtraError(extra, purpose) from error
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+    from collections.abc import AsyncGenerator, Iterable, Iterator
     from typing import Unpack
 
     from fsspec import AbstractFileSystem
@@ -41,9 +40,9 @@ class _Core:
 
     def _read(
         self, sources: Iterable[object], fs: AbstractFileSystem | None = None
-    ) -> AsyncGenerator[DocumentData, None]:
+    ) -> AsyncGenerator[Document, None]:
         self.report = RunReport()
-        return read_documents(sources, self.settings, fs=fs, report=self.report)
+        return read_converted(_to_langchain, sources, self.settings, fs=fs, report=self.report)
 
 
 def _to_langchain(data: DocumentData) -> Document:
@@ -90,16 +89,10 @@ class DeepSeekOCRLoader(_Core, BaseLoader):
         Raises:
             DeepSeekOCRError: What went wrong, with file and page; see `on_error`.
         """
-        for data in bridge.iterate(self._documents):
-            yield _to_langchain(data)
+        yield from bridge.iterate(self.alazy_load)
 
-    async def alazy_load(self) -> AsyncIterator[Document]:
+    def alazy_load(self) -> AsyncGenerator[Document, None]:
         """Give the same Documents on the running event loop, without blocking it."""
-        async with aclosing(self._documents()) as documents:
-            async for data in documents:
-                yield _to_langchain(data)
-
-    def _documents(self) -> AsyncGenerator[DocumentData, None]:
         return self._read(expand(self.file_path, fs=self.fs, glob=self.glob), self.fs)
 
 
@@ -122,11 +115,8 @@ class DeepSeekOCRParser(_Core, BaseBlobParser):
         Raises:
             DeepSeekOCRError: What went wrong, with file and page; see `on_error`.
         """
-        for data in bridge.iterate(lambda: self._read([blob])):
-            yield _to_langchain(data)
+        yield from bridge.iterate(lambda: self.alazy_parse(blob))
 
-    async def alazy_parse(self, blob: Blob) -> AsyncIterator[Document]:
+    def alazy_parse(self, blob: Blob) -> AsyncGenerator[Document, None]:
         """Give the same Documents on the running event loop; the base class has no such method."""
-        async with aclosing(self._read([blob])) as documents:
-            async for data in documents:
-                yield _to_langchain(data)
+        return self._read([blob])

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from deepseek_ocr_loaders.settings import Settings
     from deepseek_ocr_loaders.source import OpenSource
 
-__all__ = ["read_documents"]
+__all__ = ["read_converted", "read_documents"]
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ A reader who wants one page, or stops after the first, does not pay for a hundre
 TEXT_LAYER = "text_layer"
 
 
-async def read_documents(
+def read_documents(
     sources: Iterable[object],
     settings: Settings,
     *,
@@ -79,10 +79,26 @@ async def read_documents(
         AllPagesFailedError: Not one page could be read, whatever the policy.
         ServerError: The server is gone; whatever the policy.
     """
+    return read_converted(lambda document: document, sources, settings, fs=fs, report=report)
+
+
+async def read_converted(
+    convert: Callable[[DocumentData], T],
+    sources: Iterable[object],
+    settings: Settings,
+    *,
+    fs: AbstractFileSystem | None = None,
+    report: RunReport | None = None,
+) -> AsyncGenerator[T, None]:
+    """Give the same as `read_documents`, each Document converted.
+
+    A generator around that generator would do the same, but for the end of an event loop: it
+    closes all generators that were left open at once, and two that hold one another collide.
+    """
     run = _Run(sources, settings, fs, report if report is not None else RunReport())
     try:
         async for document in run.documents():
-            yield document
+            yield convert(document)
     finally:
         await run.close()
 

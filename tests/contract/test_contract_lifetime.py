@@ -75,7 +75,7 @@ async def _all_but_slowly(documents: AsyncIterator[Any]) -> None:
 
 @pytest.mark.parametrize("how", ["break", "aclose", "cancel"])
 async def test_files_and_connections_are_freed_async(stage: Stage, how: str) -> None:
-    before = 0
+    before, task = 0, None
     for turn in range(3):
         documents = stage.subject.alazy(stage.make(), stage.pdf)
         if documents is None:
@@ -94,7 +94,26 @@ async def test_files_and_connections_are_freed_async(stage: Stage, how: str) -> 
             if how == "aclose":
                 await documents.aclose()  # type: ignore[attr-defined]
     del documents
+    task = None
     gc.collect()
     # The loop goes on, as it does in a web server: nothing may wait for its end.
     freed = await asyncio.to_thread(stage.freed, before)
     assert freed, (stage.open_files(), sockets(), before)
+
+
+def test_a_loop_that_ends_before_the_documents_do_ends_in_peace(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    held: list[Any] = []
+
+    async def program() -> None:
+        documents = stage.subject.alazy(stage.make(), stage.pdf)
+        if documents is None:
+            pytest.skip("has no asynchronous way")
+        held.append(documents)
+        await anext(documents)
+
+    in_thread(lambda: asyncio.run(program()))
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+    assert stage.open_files() == 0
+    assert stage.server.wait_idle()

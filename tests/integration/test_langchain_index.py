@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -134,7 +135,8 @@ def test_splitters_keep_the_metadata_of_the_page(pdf: Path, server: FaultServer)
         chunks = splitter.split_documents(documents)
         assert len(chunks) > 20
         for chunk in chunks:
-            assert f"word-{10 + chunk.metadata['page']}" in chunk.page_content + " word-10"
+            words = set(re.findall(r"word-\d+", chunk.page_content))
+            assert words <= {f"word-{10 + chunk.metadata['page']}"}
             assert chunk.metadata["source"] == str(pdf)
     assert len(loader.load_and_split()) >= 5
 

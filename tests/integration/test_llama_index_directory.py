@@ -14,6 +14,7 @@ from llama_index.core import SimpleDirectoryReader
 from support.fault_server import FaultServer, marked_image, markers_in, status
 
 from deepseek_ocr_loaders import DeepSeekOCRReader
+from deepseek_ocr_loaders.errors import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -135,8 +136,10 @@ def test_fault_47_file_metadata(folder: Path, server: FaultServer) -> None:
 
 def test_fault_47_errors_are_seen(folder: Path, server: FaultServer) -> None:
     server.script = lambda request: status(400, "no such luck") if request.marker == 4 else None
-    with pytest.raises(Exception, match="no such luck"):
+    with pytest.raises(Exception, match="Error loading file") as caught:
         _directory(folder, server).load_data()
+    assert isinstance(caught.value.__cause__, RequestError)
+    assert "no such luck" in str(caught.value.__cause__)
     kept = _directory(folder, server, raise_on_error=False).load_data()
     assert sorted(_numbers(kept)) == [1, 2, 3, 5, 6, 7]
 
