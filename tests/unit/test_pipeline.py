@@ -194,8 +194,9 @@ def test_fault_42_all_pages_failed_raises_whatever_the_policy(pdf: Path, policy:
 
 @pytest.mark.parametrize("policy", ["raise", "skip", "record"])
 def test_a_server_that_is_gone_raises_at_once_and_is_not_skipped_page_by_page(
-    pdf: Path, policy: str
+    pdf: Path, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("deepseek_ocr_loaders.server.provider.FOREIGN_RETURN", 0.5)
     with FaultServer() as server:
         documents = _loader(pdf, server, on_error=policy, retries=1, max_concurrency=2).lazy_load()
         next(documents)
@@ -306,6 +307,9 @@ async def test_break_in_an_async_loop_frees_everything(pdf: Path) -> None:
             break
         gc.collect()
         assert await asyncio.to_thread(server.wait_idle)
+        deadline = time.monotonic() + 10  # the loop closes the generator in a task of its own
+        while _open_files(pdf) and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
         assert _open_files(pdf) == 0
 
 
