@@ -13,19 +13,16 @@ import json
 import math
 import time
 from dataclasses import dataclass, field
-from functools import cache
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import httpx2
 import openai
 
+from deepseek_ocr_loaders.http import is_loopback, tls
 from deepseek_ocr_loaders.page import Usage
 
 if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Mapping
+        from collections.abc import Mapping
 
     from openai._types import RequestOptions
 
@@ -172,9 +169,9 @@ class PageClient:
             api_key=secret or "none",
             max_retries=0,
             http_client=openai.DefaultAsyncHttpxClient(
-                verify=_tls(),
+                verify=tls(),
                 # A proxy from the environment would swallow what is meant for this machine.
-                trust_env=not _is_loopback(endpoint.base_url),
+                trust_env=not is_loopback(endpoint.base_url),
                 follow_redirects=False,
                 timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),
                 limits=httpx2.Limits(
@@ -270,30 +267,6 @@ class _Client(openai.AsyncOpenAI):
             "Content-Type": "application/json",
             "User-Agent": "deepseek-ocr-loaders",
         }
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    # Loading the certificates takes 30 ms; a run for each small file must not pay it again.
-    return httpx2.create_ssl_context()
-
-
-def _is_loopback(base_url: str) -> bool:
-    host = urlsplit(base_url).hostname or ""
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
-    return address.is_loopback or address.is_unspecified
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, list):  # some gateways send the text in parts
-        content = "".join(part.get("text") or "" for part in content)
-    if content is not None and not isinstance(content, str):
-        msg = f"content is a {type(content).__name__}"
-        raise TypeError(msg)
-    return content or ""
 
 
 def _usage(found: Any) -> Usage:

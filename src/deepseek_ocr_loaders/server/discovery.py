@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from deepseek_ocr_loaders.endpoint import Endpoint
 from deepseek_ocr_loaders.errors import (
@@ -12,6 +10,7 @@ from deepseek_ocr_loaders.errors import (
     ModelNotFoundError,
     ServerUnreachableError,
 )
+from deepseek_ocr_loaders.http import is_loopback, tls
 from deepseek_ocr_loaders.server.probe import Model
 
 if TYPE_CHECKING:
@@ -19,21 +18,9 @@ if TYPE_CHECKING:
 
     from pydantic import SecretStr
 
-__all__ = ["discover", "is_alive", "is_loopback"]
+__all__ = ["discover", "is_alive"]
 
 CONNECT_TIMEOUT = 10.0
-
-
-def is_loopback(url: str) -> bool:
-    """Say whether an address is of this machine, where a proxy has no business."""
-    host = urlsplit(url).hostname or ""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return address.is_loopback or address.is_unspecified
 
 
 async def _get(url: str, key: SecretStr | None, seconds: float) -> tuple[int, object]:
@@ -43,7 +30,7 @@ async def _get(url: str, key: SecretStr | None, seconds: float) -> tuple[int, ob
     headers = {"Authorization": f"Bearer {key.get_secret_value()}"} if key else {}
     limits = httpx2.Timeout(seconds, connect=min(CONNECT_TIMEOUT, seconds))
     async with httpx2.AsyncClient(
-        timeout=limits, trust_env=not is_loopback(url), follow_redirects=False
+        verify=tls(), timeout=limits, trust_env=not is_loopback(url), follow_redirects=False
     ) as client:
         try:
             reply = await client.get(url, headers=headers)
