@@ -22,7 +22,7 @@ from deepseek_ocr_loaders.http import is_loopback, tls
 from deepseek_ocr_loaders.page import Usage
 
 if TYPE_CHECKING:
-        from collections.abc import Mapping
+    from collections.abc import Mapping
 
     from openai._types import RequestOptions
 

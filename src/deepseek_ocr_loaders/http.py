@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-import ssl
 from functools import cache
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    import ssl
 
 __all__ = ["is_loopback", "tls"]
 
