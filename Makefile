@@ -37,11 +37,11 @@ python:
 $(VENV)/venv.stamp $(LOWEST)/venv.stamp: %/venv.stamp: | python
 	@"$(PYTHON)" -m venv --clear $* || { echo "The module venv is missing: on Debian and Ubuntu," \
 		"apt install python3-venv" >&2; exit 1; }
-	$(call pip,$*,--upgrade "pip>=25.1")
+	$(call pip,$*,--upgrade 'pip>=25.1')
 	@touch $@
 
 $(VENV)/package.stamp: pyproject.toml $(VENV)/venv.stamp
-	$(call pip,$(VENV),--editable ".[cpu$(,)langchain$(,)llama-index]")
+	$(call pip,$(VENV),--editable '.[cpu$(,)langchain$(,)llama-index]')
 	@touch $@
 
 $(VENV)/%.group.stamp: $(VENV)/package.stamp
@@ -92,7 +92,7 @@ test-lowest: $(LOWEST)/lowest.stamp ## Run the unit tests with the oldest allowe
 
 $(LOWEST)/lowest.stamp: pyproject.toml scripts/lowest.py $(LOWEST)/venv.stamp
 	$(LOWEST)/bin/python scripts/lowest.py > $(LOWEST)/lowest.txt
-	$(call pip,$(LOWEST),--constraint $(LOWEST)/lowest.txt --editable ".[cpu$(,)langchain$(,)llama-index]" --group test)
+	$(call pip,$(LOWEST),--constraint $(LOWEST)/lowest.txt --editable '.[cpu$(,)langchain$(,)llama-index]' --group test)
 	@touch $@
 
 .PHONY: wheel-test
