@@ -269,6 +269,14 @@ class _Client(openai.AsyncOpenAI):
         }
 
 
+def _text(content: object) -> str:
+    if isinstance(content, list):  # some gateways send the text in parts
+        content = "".join(part.get("text") or "" for part in content)
+    if not isinstance(content, str | None):
+        raise TypeError(type(content))
+    return content or ""
+
+
 def _usage(found: Any) -> Usage:
     counts = found if isinstance(found, dict) else {}
     return Usage(int(counts.get("prompt_tokens") or 0), int(counts.get("completion_tokens") or 0))
