@@ -251,7 +251,7 @@ def test_fault_27_memory_is_flat_over_200_pages() -> None:
             page = document.new_page(width=595, height=842)
             for row in range(5 + number):
                 page.insert_text((60, 90 + 40 * row), f"Page {number} row {row} of it", fontsize=11)
-            pages.append(draw(page))
+            pages.append(draw(page, 640, 720 + 40 * number))
     with EmbeddedServer() as server, ThreadPoolExecutor(3) as pool:
         process = psutil.Process(server.process.pid)
         memory = []

@@ -55,7 +55,14 @@ class EmbeddedServer:
         )
 
     def __enter__(self) -> Self:
-        limit = time.monotonic() + 120
+        try:
+            return self._ready()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def _ready(self) -> Self:
+        limit = time.monotonic() + 240
         while True:
             assert self.process.poll() is None, self.read(self.log)
             assert time.monotonic() < limit, self.read(self.log)

@@ -22,8 +22,8 @@ def main() -> int:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(asctime)s %(message)s"
     )
-    # The threads that read a page cannot be interrupted; at an ordinary exit Python would wait
-    # for them. uvicorn answers what it can within its second and then calls these.
+    # A thread that reads a page cannot be interrupted, and at an ordinary exit Python would wait
+    # for it. While uvicorn runs it has its own handlers; it calls these when it has closed.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
     # Taken before the models are loaded, but not listened to: nobody else gets the port, and
@@ -46,7 +46,7 @@ def main() -> int:
     # The same variable as vLLM's, so that a launcher treats both alike.
     app = create_app(reader, model=options.model, api_key=os.environ.get("VLLM_API_KEY"))
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
+        app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=0
     )
     uvicorn.Server(config).run(sockets=[taken])
     _leave(0, None)
