@@ -91,7 +91,7 @@ def attach(
     while True:
         try:
             with exclusive(folder.gate, timeout=SUPERVISOR_START + 10, cancelled=cancelled):
-                if not folder.has_owner:
+                if not folder.has_owner():
                     if options is None:
                         raise _not_running(folder)
                     return _start(folder, options, linger)
@@ -234,7 +234,7 @@ def await_ready(
     began = told_at = time.monotonic()
     told = ""
     while True:
-        has_owner = folder.has_owner
+        has_owner = folder.has_owner()
         state = folder.read()
         if state is None or state.run != run or (not has_owner and state.phase != "failed"):
             raise failure_of(folder, state if state is not None and state.run == run else None)
@@ -299,7 +299,7 @@ def await_end(folder: ServerFolder, run: str, *, timeout: float = ENDING) -> boo
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         _collect()
-        has_owner = folder.has_owner
+        has_owner = folder.has_owner()
         state = folder.read()
         if state is None or state.run != run:
             return True

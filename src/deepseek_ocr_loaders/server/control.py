@@ -96,7 +96,7 @@ def _status_of(folder: ServerFolder) -> ServerStatus | None:
     state = folder.read()
     if state is None:
         return None
-    has_owner = folder.has_owner
+    has_owner = folder.has_owner()
     phase: str = state.phase
     if not has_owner and phase not in {"stopped", "failed"}:
         phase = "lost" if folder.from_this_boot(state) else "stopped"
@@ -174,7 +174,7 @@ def serve(
 
 
 def _stay(folder: ServerFolder, run: str) -> ServerStatus:
-    while folder.has_owner and (state := folder.read()) is not None and state.run == run:
+    while folder.has_owner() and (state := folder.read()) is not None and state.run == run:
         time.sleep(0.5)
     last = folder.read()
     if last is not None and last.run == run and last.failure.get("kind") != "stopped":
@@ -210,18 +210,18 @@ def stop_all(*, timeout: float = 60.0) -> list[ServerStatus]:
 def _stop(folder: ServerFolder, timeout: float) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
         state = folder.read()
-        if state is None or not folder.has_owner:
+        if state is None or not folder.has_owner():
             break
         # The lock says that a supervisor lives, the record which process it is.
         if folder.from_this_boot(state) and state.supervisor.alive():
             with suppress(ProcessLookupError):
                 os.kill(state.supervisor.pid, number)
         deadline = time.monotonic() + timeout
-        while folder.has_owner and time.monotonic() < deadline:
+        while folder.has_owner() and time.monotonic() < deadline:
             time.sleep(0.05)
     try:
         with exclusive(folder.gate, timeout=30):
-            if folder.has_owner:
+            if folder.has_owner():
                 msg = f"the server in {folder.path} was started again while it was being stopped"
                 raise ServerError(msg)
             clean_up(folder)

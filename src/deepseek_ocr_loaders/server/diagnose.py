@@ -89,7 +89,7 @@ _CAUSES: tuple[tuple[str, str], ...] = (
     (
         (
             r"nvidia.uvm|cuda(_error)?.?(unknown.?error|error.?unknown)|unknown error"
-            r"|CUDA_ERROR_UNKNOWN|all cuda-capable devices are busy|devices? .{0,40}busy or unavailable"
+            r"|CUDA_ERROR_UNKNOWN|all cuda-capable devices are busy|devices?.{0,40}busy or unavailable"
             r"|cudaErrorDevicesUnavailable|initialization error.{0,60}cuda|setting the available devices"
         ),
         (

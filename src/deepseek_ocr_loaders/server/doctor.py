@@ -413,7 +413,7 @@ def _free_gib(folder: Path) -> float | None:
 
 def _arguments(options: ServerOptions | None) -> Iterator[Check]:
     given = [options] if options is not None else []
-    running = [folder.options() for folder in ServerFolder.all() if folder.has_owner]
+    running = [folder.options() for folder in ServerFolder.all() if folder.has_owner()]
     given.extend(known for known in running if known is not None)
     trouble = False
     for one in given:
@@ -546,7 +546,7 @@ def _state() -> Iterator[Check]:
         state = folder.read()
         if state is None:
             continue
-        if folder.has_owner:
+        if folder.has_owner():
             alive += 1
         elif state.phase not in {"stopped", "failed"} and members(state.family):
             yield Check(

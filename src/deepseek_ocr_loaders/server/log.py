@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from collections import deque
@@ -38,12 +39,13 @@ class EngineLog:
         self._limit = limit
         self._lines: deque[str] = deque(maxlen=_TAIL_LINES)
         self._rest = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._file = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._size = os.fstat(self._file).st_size
 
     def feed(self, data: bytes) -> None:
         """Take output in, as it comes from the pipe; only whole lines are written."""
-        text = self._rest + data.decode("utf-8", "replace")
+        text = self._rest + self._decoder.decode(data)
         # A progress bar writes a carriage return where others write a new line.
         *lines, self._rest = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
         if len(self._rest) > _LONGEST_LINE:
@@ -71,7 +73,7 @@ class EngineLog:
     @property
     def tail(self) -> str:
         """The last lines, at most about 8,000 characters."""
-        return "\n".join([*self._lines, *([self._rest] if self._rest else [])])[-8_000:]
+        return "\n".join(filter(None, [*self._lines, self._clean(self._rest)]))[-8_000:]
 
     def close(self) -> None:
         """Write what is left and close the file."""
@@ -83,9 +85,7 @@ class EngineLog:
     def _take(self, lines: list[str]) -> None:
         out = []
         for raw in lines:
-            line = _CONTROL.sub("", raw).rstrip()
-            for secret in self._secrets:
-                line = line.replace(secret, "***")
+            line = self._clean(raw)
             if not line:
                 continue
             self._lines.append(line[:2_000])
@@ -97,6 +97,12 @@ class EngineLog:
         # A full disk must not end the server that is being logged.
         with suppress(OSError):
             self._size += os.write(self._file, data)
+
+    def _clean(self, line: str) -> str:
+        line = _CONTROL.sub("", line).rstrip()
+        for secret in self._secrets:
+            line = line.replace(secret, "***")
+        return line
 
     def _turn(self) -> None:
         with suppress(OSError):

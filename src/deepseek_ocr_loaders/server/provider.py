@@ -86,7 +86,7 @@ def folder_of(options: ServerOptions) -> ServerFolder:
 def _kept_up(engine: str, model: str | None) -> ServerFolder | None:
     """Find a server that `serve` keeps up and that does what is asked, whatever its options."""
     for folder in ServerFolder.all():
-        state = folder.read() if folder.has_owner else None
+        state = folder.read() if folder.has_owner() else None
         if state is None or state.phase not in {"starting", "ready", "restarting"}:
             continue
         fits_engine = engine in {"auto", state.engine}
@@ -229,7 +229,7 @@ async def recover_managed(
 
 def _supervisor_was_killed(folder: ServerFolder) -> bool:
     state = folder.read()
-    if state is None or folder.has_owner:
+    if state is None or folder.has_owner():
         return False
     return state.phase not in {"stopped", "failed"} or "killed" in state.failure.get("message", "")
 

@@ -143,9 +143,8 @@ class ServerFolder:
         """Names the run that stays up without a user."""
         return self.path / "keep.json"
 
-    @property
     def has_owner(self) -> bool:
-        """True while a supervisor lives."""
+        """Say whether a supervisor lives."""
         return is_locked(self.owner)
 
     def options(self) -> ServerOptions | None:
