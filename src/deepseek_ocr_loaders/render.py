@@ -143,7 +143,8 @@ class PdfFile:
             msg = f"{self._source} is a PDF whose list of pages cannot be read: {explain(error)}"
             raise CorruptSourceError(msg, source=self._source) from None
         if count == 0:
-            msg = f"{self._source} is a PDF without pages"
+            damaged = ": it is damaged" if self._document.is_repaired else ""
+            msg = f"{self._source} is a PDF without pages{damaged}"
             raise EmptySourceError(msg, source=self._source)
         return count
 
@@ -239,14 +240,14 @@ class PdfFile:
         unit = self._inherited(page.xref, "UserUnit")
         if unit and _number(unit) <= 0:
             fixes["UserUnit"] = "1"
-        rect, media = page.rect, page.mediabox
-        size = (round(rect.width), round(rect.height))
-        fallen_back = size in _LETTER and (round(media.width), round(media.height)) not in _LETTER
-        cropped = page.cropbox != media and self._inherited(page.xref, "CropBox")
-        if cropped and (
-            (fallen_back and (round(page.cropbox.width), round(page.cropbox.height)) not in _LETTER)
-            or min(rect.width, rect.height) <= 1 < min(media.width, media.height)
-        ):
+        rect, media, crop = page.rect, page.mediabox, page.cropbox
+        fallen_back = (
+            _size(rect) in _LETTER
+            and _size(media) not in _LETTER
+            and (crop == media or _size(crop) not in _LETTER)
+        )
+        vanished = min(rect.width, rect.height) <= 1 < min(media.width, media.height)
+        if (fallen_back or vanished) and self._inherited(page.xref, "CropBox"):
             fixes["CropBox"] = f"[{media.x0:g} {media.y0:g} {media.x1:g} {media.y1:g}]"
         return fixes
 
@@ -297,6 +298,10 @@ def _open(data: Path | bytes, source: str) -> Any:
         msg = f"{source} starts like a PDF but is none"
         raise CorruptSourceError(msg, source=source)
     return document
+
+
+def _size(box: Any) -> tuple[int, int]:
+    return round(box.width), round(box.height)
 
 
 def _number(text: str) -> float:

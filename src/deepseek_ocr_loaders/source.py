@@ -129,6 +129,7 @@ class OpenSource:
             always_tiled=always_tiled,
         )
         try:
+            self._check_index(index)
             drawing = self._upright(index, partial(self._file.draw, index, size=size))
             inked = has_ink(drawing.image)
             if not inked:
@@ -143,6 +144,12 @@ class OpenSource:
             )
         except Exception as error:
             raise self._page_error(index, error) from error
+
+    def _check_index(self, index: int) -> None:
+        # Libraries count negative numbers from the end, which no page number means.
+        if not 0 <= index < self.info.total_pages:
+            msg = f"the document has {self.info.total_pages} pages"
+            raise ValueError(msg)
 
     def _upright(self, index: int, draw: partial[Drawing]) -> Drawing:
         rotate = self._settings.rotate
@@ -177,6 +184,7 @@ class OpenSource:
         """
         rotate = self._settings.rotate
         try:
+            self._check_index(index)
             turn = _quarter_turns(rotate.get(index + 1, 0)) if isinstance(rotate, Mapping) else 0
             # A function turns what is drawn, and such a page is not drawn.
             return self._file.text_layer(index, turn=rotate if isinstance(rotate, int) else turn)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pymupdf
+import pymupdf.table
 from PIL import Image, ImageChops, ImageDraw
 
 from deepseek_ocr_loaders.page import COORDINATE_MAX, Block, Box
@@ -40,7 +41,7 @@ _LONGEST_WORD = 30
 _FEWEST_RULES = 4
 """Lines or boxes that a table has at least; a page without them is not searched for tables."""
 
-_TABLE_OPTIONS = frozenset(inspect.signature(pymupdf.Page.find_tables).parameters)
+_TABLE_OPTIONS = frozenset(inspect.signature(pymupdf.table.find_tables).parameters)
 
 
 @dataclass(frozen=True, slots=True)
