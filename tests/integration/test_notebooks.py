@@ -94,4 +94,4 @@ def test_folder_of_scans(examples: Path, environment: dict[str, str]) -> None:
     printed = _printed(_run("folder_of_scans", examples, environment))
     assert "broken.pdf" in printed
     assert "page.pdf" in printed
-    assert "from the cache" in printed
+    assert "2 ok from the cache" in printed
