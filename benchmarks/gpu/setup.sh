@@ -16,3 +16,7 @@ export PYTHONPATH=$SITE
 python3 "$HERE/../../scripts/make_dummy_model.py" "$MODELS/ocr" --full
 python3 "$HERE/../../scripts/make_dummy_model.py" "$MODELS/ocr-2" --full --ocr-2
 python3 -c 'import torch, vllm; print("torch", torch.__version__, "vllm", vllm.__version__)'
+PYTHONPATH=$HERE/../../src:$SITE python3 -c '
+import langchain_core, llama_index.core, openai, pymupdf, transformers
+from deepseek_ocr_loaders import DeepSeekOCRLoader, DeepSeekOCRReader, DeepSeekOCRServer
+print("openai", openai.__version__, "pymupdf", pymupdf.__version__, "transformers", transformers.__version__)'
