@@ -32,7 +32,15 @@ if TYPE_CHECKING:
     from deepseek_ocr_loaders.engines.base import ServerOptions
     from deepseek_ocr_loaders.server.state import ServerFolder, ServerState
 
-__all__ = ["Attached", "attach", "await_end", "await_ready", "clean_up", "refuse_windows"]
+__all__ = [
+    "Attached",
+    "attach",
+    "await_end",
+    "await_exit",
+    "await_ready",
+    "clean_up",
+    "refuse_windows",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -240,6 +248,7 @@ def await_ready(
             raise failure_of(folder, state if state is not None and state.run == run else None)
         if state.phase in {"failed", "stopped", "stopping"}:
             if state.phase != "stopping":
+                await_exit(folder, state)
                 raise failure_of(folder, state)
         elif state.phase == "ready" and state.generation > after:
             if told:
@@ -290,6 +299,16 @@ def failure_of(folder: ServerFolder, state: ServerState | None) -> ServerError:
     return kind(text, hint=hint, exit_code=record.get("exit_code"), log_tail=tail)
 
 
+def await_exit(folder: ServerFolder, state: ServerState) -> None:
+    """Wait for the last instant of a supervisor, which says that it is done before it is gone."""
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        _collect()
+        if not folder.from_this_boot(state) or not state.supervisor.alive():
+            return
+        time.sleep(0.005)
+
+
 def await_end(folder: ServerFolder, run: str, *, timeout: float = ENDING) -> bool:
     """Wait until this life of the server is over, unless others use it.
 
@@ -304,11 +323,8 @@ def await_end(folder: ServerFolder, run: str, *, timeout: float = ENDING) -> boo
         if state is None or state.run != run:
             return True
         if not has_owner:
-            if not folder.from_this_boot(state) or not state.supervisor.alive():
-                return True
-            # Its lock is free a moment before it is gone.
-            time.sleep(0.005)
-            continue
+            await_exit(folder, state)
+            return True
         if state.phase not in {"stopping", "stopped", "failed"} and (
             folder.is_kept(state) or scan(folder, tidy=False).pids
         ):

@@ -13,6 +13,7 @@ from deepseek_ocr_loaders.errors import ServerError
 from deepseek_ocr_loaders.server.attach import (
     attach,
     await_end,
+    await_exit,
     await_ready,
     clean_up,
     failure_of,
@@ -219,6 +220,8 @@ def _stop(folder: ServerFolder, timeout: float) -> None:
         deadline = time.monotonic() + timeout
         while folder.has_owner() and time.monotonic() < deadline:
             time.sleep(0.05)
+        if not folder.has_owner():
+            await_exit(folder, state)
     try:
         with exclusive(folder.gate, timeout=30):
             if folder.has_owner():
