@@ -33,7 +33,7 @@ from deepseek_ocr_loaders.errors import (
 )
 from deepseek_ocr_loaders.export import SUFFIXES, Format, write
 from deepseek_ocr_loaders.report import RunReport
-from deepseek_ocr_loaders.settings import Settings
+from deepseek_ocr_loaders.settings import EngineName, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 
     from pydantic.fields import FieldInfo
 
+    from deepseek_ocr_loaders.cache import PageCache
     from deepseek_ocr_loaders.documents import DocumentData
+    from deepseek_ocr_loaders.server.control import ServerStatus
 
 __all__ = ["ExitCode", "app", "main"]
 
@@ -325,6 +327,172 @@ class _output:  # noqa: N801 - used as a function
             os.replace(self.part, self.target)  # noqa: PTH105 - atomic, over an old one too
         else:
             self.part.unlink(missing_ok=True)
+
+
+# --- the server ------------------------------------------------------------------------------
+
+
+@app.command()
+def serve(
+    extra_args: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- ARGUMENT...]", help="For the engine, as vLLM takes them."),
+    ] = None,
+    *,
+    engine: Annotated[
+        EngineName, typer.Option(envvar="DEEPSEEK_OCR_ENGINE", help="What is started.")
+    ] = "auto",
+    model: Annotated[
+        str | None, typer.Option(envvar="DEEPSEEK_OCR_MODEL", help="A hub id or a local folder.")
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="A free one by default.")] = None,
+    gpu_memory_utilization: Annotated[
+        float | None, typer.Option(help="Share of the GPU's memory, over 0 to 1.")
+    ] = None,
+    data_parallel_size: Annotated[int, typer.Option(help="Copies of the model, one a GPU.")] = 1,
+    tensor_parallel_size: Annotated[int, typer.Option(help="GPUs that share one copy.")] = 1,
+    env: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="For the engine's environment.")
+    ] = None,
+    image: Annotated[str | None, typer.Option(help="Image and tag, for docker.")] = None,
+    image_tar: Annotated[
+        Path | None, typer.Option(help="What `docker save` wrote, for docker without network.")
+    ] = None,
+    offline: Annotated[bool, typer.Option(help="Ask no model hub and no registry.")] = False,
+    start_timeout: Annotated[
+        float, typer.Option(help="Seconds to wait until it is ready.")
+    ] = 1800.0,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Come back when it is ready, and leave it up.")
+    ] = False,
+) -> None:
+    """Keep a server up that all loaders of this user on this machine find, until Ctrl-C."""
+    from deepseek_ocr_loaders.server import DeepSeekOCRServer, control  # noqa: PLC0415
+
+    given: dict[str, Any] = {
+        "port": port,
+        "gpu_memory_utilization": gpu_memory_utilization,
+        "data_parallel_size": data_parallel_size,
+        "tensor_parallel_size": tensor_parallel_size,
+        "image": image,
+        "offline": offline,
+    }
+    variables = dict(_variable(text) for text in env or ())
+    # It holds the rules for these, and starts nothing yet.
+    DeepSeekOCRServer(engine=engine, model=model, extra_args=extra_args or (), **given)
+    options = control.options_of(
+        engine,
+        model,
+        extra_args=tuple(extra_args or ()),
+        env=tuple(sorted(variables.items())),
+        image_tar=image_tar.expanduser().absolute() if image_tar else None,
+        **given,
+    )
+    errors.print(f"starting {options.engine} with {options.model}", highlight=False, markup=False)
+
+    def say(found: control.ServerStatus) -> None:
+        until = "until deepseek-ocr-loaders stop" if detach else "until Ctrl-C"
+        errors.print(f"ready {until}; log: {found.log_file}", highlight=False, soft_wrap=True)
+        typer.echo(found.base_url)
+
+    control.serve(options, detach=detach, start_timeout=start_timeout, on_ready=say)
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        msg = "--env wants NAME=VALUE"  # what was given may be a secret
+        raise ConfigurationError(msg)
+    return name, value
+
+
+@app.command()
+def stop() -> None:
+    """End every managed server of this user on this machine, whoever uses it."""
+    from deepseek_ocr_loaders.server.control import stop_all  # noqa: PLC0415
+
+    stopped = stop_all()
+    for found in stopped:
+        typer.echo(f"stopped {_server(found)}")
+    if not stopped:
+        typer.echo("no managed server is running")
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
+
+
+@app.command()
+def status(*, as_json: AsJson = False) -> None:
+    """Show the managed servers of this user on this machine."""
+    from deepseek_ocr_loaders.server import control  # noqa: PLC0415
+
+    servers = control.status()
+    if as_json:
+        typer.echo(json.dumps([found.as_dict() for found in servers], indent=2))
+        return
+    for found in servers:
+        typer.echo(_server(found))
+    if not servers:
+        typer.echo("no managed server is running")
+
+
+def _server(found: ServerStatus) -> str:
+    parts = [f"{found.engine} {found.model}: {found.phase}"]
+    if found.alive:
+        kept = ", kept up" if found.kept else ""
+        parts += [found.stage, f"{found.base_url}, pid {found.pid}, {len(found.users)} users{kept}"]
+    return "; ".join([*filter(None, [*parts, found.message]), f"log: {found.log_file}"])
+
+
+@app.command()
+def doctor(
+    *,
+    model: Annotated[str | None, typer.Option(help="The model to look for.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look at what reading needs on this machine, and say what to do about what is missing."""
+    from deepseek_ocr_loaders.server import control  # noqa: PLC0415
+
+    checks = control.doctor(model=model)
+    if as_json:
+        typer.echo(json.dumps([check.as_dict() for check in checks], indent=2))
+    else:
+        for check in checks:
+            typer.echo(f"{check.status:7}  {check.name}: {check.detail}")
+            if check.remedy:
+                typer.echo(f"         -> {check.remedy}")
+    raise typer.Exit(
+        ExitCode.SERVER if any(check.status == "error" for check in checks) else ExitCode.OK
+    )
+
+
+# --- the cache -------------------------------------------------------------------------------
+
+CacheFolder = Annotated[
+    Path | None, typer.Option("--folder", help="By default what DEEPSEEK_OCR_CACHE says.")
+]
+
+
+@cache_app.command("info")
+def cache_info(*, folder: CacheFolder = None) -> None:
+    """Say where finished pages are kept, how many there are, and how large."""
+    kept = _cache(folder)
+    typer.echo(f"{kept.folder}: {len(kept)} pages, {kept.size / 1e6:.1f} MB")
+
+
+@cache_app.command("clear")
+def cache_clear(*, folder: CacheFolder = None) -> None:
+    """Throw all finished pages away."""
+    kept = _cache(folder)
+    typer.echo(f"{kept.folder}: {kept.clear()} pages thrown away")
+
+
+def _cache(folder: Path | None) -> PageCache:
+    from deepseek_ocr_loaders.cache import PageCache, cache_folder  # noqa: PLC0415
+
+    chosen = cache_folder(Settings.create({"cache": folder}).cache or True)
+    assert chosen is not None  # noqa: S101 - it is not off
+    return PageCache(chosen)
 
 
 def main(argv: list[str] | None = None) -> None:
