@@ -57,8 +57,8 @@ class Ticket:
         lane: Where.
         number: Counts up in the order of sending.
         since: Loop time from which the time limit of the request counts: when it was sent, or
-            later, when one that was sent before it was answered. Until then it may have waited in
-            the server's own queue behind pages of ours, which is no sign of a fault.
+            later, when one that the server may have taken before it was answered. Until then it
+            may have waited in the server's own queue behind pages of ours, which is no fault.
     """
 
     lane: Lane
@@ -261,8 +261,12 @@ class Turns:
         lane.alone = False
         line.under_way -= 1
         now = asyncio.get_running_loop().time()
+        # A server does not take requests exactly in the order in which they were sent: whatever
+        # was sent up to one full server later may have been before it. What was sent after that
+        # was not, so that a page that hangs is found out though others go on for hours.
+        reach = ticket.number - max(lane.limits, default=1)
         for other in lane.open.values():
-            if other.number > ticket.number:
+            if other.number > reach:
                 other.since = now
         self.kick()
 

@@ -153,8 +153,8 @@ class PageReader:
             ServerError: No page can be read.
         """
         page = PageResult(index, label, picture.width, picture.height, picture.rotation)
-        key = self._key(info, picture) if self._cache else ""
-        if self._cache and (kept := await asyncio.to_thread(self._cache.get, key)):
+        key = self._key(info, picture) if self._cache is not None else ""
+        if self._cache is not None and (kept := await asyncio.to_thread(self._cache.get, key)):
             found = self._from_cache(kept, page, picture)
             if found is not None:
                 return found
@@ -167,7 +167,7 @@ class PageReader:
             usage=usage,
             attempts=tuple(attempts),
         )
-        if self._cache and best.status is PageStatus.OK:
+        if self._cache is not None and best.status is PageStatus.OK:
             entry = {
                 "said": [asdict(said) for said in best.said],
                 "engine": result.engine,
@@ -289,14 +289,11 @@ class PageReader:
             for part, answer in zip(said, answers, strict=True)
         ]
         blocks = halves.join(*placed, overlap=said[0].overlaps)
-        # A half without text may be a picture; a page without text is empty.
-        statuses = [answer.status for answer in answers]
-        for status in (PageStatus.REPETITION, PageStatus.TRUNCATED):
-            if status in statuses:
-                break
-        else:
-            all_empty = not any(block.text for block in blocks)
-            status = PageStatus.EMPTY if all_empty else PageStatus.OK
+        found = {answer.status for part, answer in zip(said, answers, strict=True) if part.has_ink}
+        worst = (PageStatus.REPETITION, PageStatus.TRUNCATED)
+        status = next((status for status in worst if status in found), PageStatus.OK)
+        if found == {PageStatus.EMPTY}:  # one half may well be a picture without text
+            status = PageStatus.EMPTY
         return _Reading(said, status, blocks, all(answer.grounded for answer in answers))
 
     def _result(
