@@ -42,6 +42,31 @@ _REDUCED_OR_MASK = 0b101
 """TIFF's NewSubfileType: a reduced copy of another page, or a mask for it; neither is a page."""
 
 
+class _Strict:
+    """A file in which reading at the end is an error while `strict` is set.
+
+    Pillow completes a picture that is cut off with grey, silently, if any part of a program has
+    set its global `LOAD_TRUNCATED_IMAGES`.
+    """
+
+    strict = False
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data: bytes = super().read(size)  # type: ignore[misc]
+        if self.strict and not data and size:
+            msg = "the picture is cut off: the file ends before it does"
+            raise OSError(msg)
+        return data
+
+
+class _Bytes(_Strict, io.BytesIO):
+    pass
+
+
+class _File(_Strict, io.BufferedReader):
+    pass
+
+
 class PictureFile:
     """An open picture; each of its frames is a page.
 
@@ -57,7 +82,9 @@ class PictureFile:
 
     def __init__(self, data: Path | bytes, *, kind: str, source: str) -> None:
         self._lock = threading.RLock()
-        self._file = io.BytesIO(data) if isinstance(data, bytes) else data.open("rb")
+        self._file: _Bytes | _File = (
+            _Bytes(data) if isinstance(data, bytes) else _File(io.FileIO(data))
+        )
         self.properties = document_properties(None)
         try:
             # The factory itself: `Image.open` would warn or raise by a global setting.
@@ -136,10 +163,17 @@ class PictureFile:
             # JPEG decodes smaller in a fraction of the time; the larger side of either turn.
             side = max(plan.width, plan.height)
             frame.draft(None, (min(width, side), min(height, side)))
-        frame.load()
+        self._file.strict = True
+        try:
+            frame.load()
+        finally:
+            self._file.strict = False
         # A copy, because the next frame is decoded into the same picture.
         upright = ImageOps.exif_transpose(frame)
-        return (upright.copy() if upright is frame else upright), _TURNS.get(orientation, 0)
+        if frame.format == "JPEG" and frame.mode == "CMYK" and "adobe" not in frame.info:
+            # Pillow inverts as Adobe writes it; others write it the right way round.
+            upright = ImageChops.invert(upright)
+        return upright, _TURNS.get(orientation, 0)
 
     def text(self, index: int) -> str:
         """Give nothing: a picture has no text of its own."""
@@ -162,9 +196,6 @@ def normalise(image: Image.Image) -> Image.Image:
     """Give any picture as 8-bit grey (`L`) or RGB, on white where it is transparent."""
     if image.mode.startswith("I") or image.mode == "F":
         return _scaled(image)
-    if image.mode == "CMYK" and image.format in {"JPEG", "MPO"} and "adobe" not in image.info:
-        # Pillow inverts as Adobe writes it; others write it the right way round.
-        image = ImageChops.invert(image)
     if image.has_transparency_data:
         coloured = image.convert("RGBA")
         sheet = Image.new("RGBA", coloured.size, "white")
