@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
+from deepseek_ocr_loaders.arrays import is_array, to_png
 from deepseek_ocr_loaders.errors import (
     SourceError,
     SourceNotFoundError,
@@ -181,10 +182,11 @@ def _read_blob(
     if getattr(blob, "data", None) is None and blob.path is not None:
         return read_input(blob.path, settings=settings, fs=fs, name=label)
     try:
-        return _in_memory(bytes(blob.as_bytes()), label)
+        data = bytes(blob.as_bytes())
     except Exception as error:
         msg = f"the blob {label} does not give its bytes: {type(error).__name__}"
         raise SourceError(msg, source=label) from error
+    return _in_memory(to_png(data, source=label) if is_array(data) else data, label)
 
 
 def _read_stream(stream: Any, *, most: int, name: str | None) -> Content:

@@ -108,7 +108,9 @@ class LangChainParser(Subject):
         return iter(made.lazy_parse(Blob.from_path(path)))
 
     def load(self, made: Any, path: Path) -> list[Any]:
-        documents: list[Any] = made.parse(Blob.from_data(path.read_bytes(), path=str(path)))
+        there = path.exists()
+        blob = Blob.from_data(path.read_bytes(), path=str(path)) if there else Blob.from_path(path)
+        documents: list[Any] = made.parse(blob)
         return documents
 
     def alazy(self, made: Any, path: Path) -> AsyncIterator[Any] | None:
