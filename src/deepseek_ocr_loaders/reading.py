@@ -7,7 +7,10 @@ import hashlib
 import logging
 import time
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from deepseek_ocr_loaders import halves, ladder
 from deepseek_ocr_loaders.answer import interpret
@@ -54,6 +57,16 @@ class _Said:
     top: int = 0
     height: int = 0
     overlaps: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A finished page in the cache."""
+
+    said: Annotated[tuple[_Said, ...], Field(min_length=1, max_length=2)]
+    engine: str
+    model: str
+    usage: Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +181,7 @@ class PageReader:
             attempts=tuple(attempts),
         )
         if self._cache is not None and best.status is PageStatus.OK:
-            entry = {
-                "said": [asdict(said) for said in best.said],
-                "engine": result.engine,
-                "model": result.model,
-                "usage": asdict(usage),
-            }
+            entry = asdict(_Kept(best.said, result.engine, result.model, usage))
             await asyncio.to_thread(self._cache.put, key, entry)
         return result
 
@@ -338,13 +346,16 @@ class PageReader:
     ) -> PageResult | None:
         """Make a page of what was kept; None where today's parser does not call it finished."""
         try:
-            said = tuple(_Said(**part) for part in kept["said"])
-            usage = Usage(**kept["usage"])
-            engine, model = str(kept["engine"]), str(kept["model"])
-        except (KeyError, TypeError):
+            entry = _kept_shape().validate_python(kept)
+        except ValidationError:
             return None
-        reading = self._judge(said, picture)
+        reading = self._judge(entry.said, picture)
         if reading.status is not PageStatus.OK:
             return None
-        result = self._result(page, reading, engine=engine, model=model)
-        return replace(result, usage=usage, cached=True)
+        result = self._result(page, reading, engine=entry.engine, model=entry.model)
+        return replace(result, usage=entry.usage, cached=True)
+
+
+@cache
+def _kept_shape() -> TypeAdapter[_Kept]:
+    return TypeAdapter(_Kept)
