@@ -24,6 +24,8 @@ _MARKDOWN_HEADING = re.compile(r"^[ \t]{0,3}(#{1,6})[ \t]+(\S.*)$", re.MULTILINE
 _PAGE_NUMBER = re.compile(
     r"\W*(?:page|seite|p\.|第)?\s*\d+\s*(?:(?:of|/|von)\s*\d+|页|頁)?\W*", re.I
 )
+# The model counts its # unevenly; the number that the author gave tells the depth.
+_SECTION_NUMBER = re.compile(r"(\d{1,2}(?:\.\d{1,2})*)\.?\s+\D")
 _CAPTION = re.compile(r"(?:(\w+)_)?(?:caption|footnote)")
 _TABLE = re.compile(r"<table\b", re.IGNORECASE)
 
@@ -135,6 +137,8 @@ class Headings:
         heading = clean_line(to_plain_text(text[:1000]), limit=_HEADING_MAX)
         if not heading or _PAGE_NUMBER.fullmatch(heading):
             return
+        if numbered := _SECTION_NUMBER.match(heading):
+            level = 2 + numbered[1].count(".")
         while self._open and self._open[-1][0] >= level:
             self._open.pop()
         self._open.append((level, heading))

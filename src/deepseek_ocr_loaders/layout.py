@@ -53,7 +53,7 @@ def join(
     placed: list[Placed] = []
     at = 0
     for index, text in zip(indexes, texts, strict=True):
-        if text and pieces:
+        if text and at:
             pieces.append(BLOCK_SEPARATOR)
             at += len(BLOCK_SEPARATOR)
         pieces.append(text)
