@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import html
 import inspect
+import math
 import re
 import unicodedata
+from collections import Counter
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pymupdf
 import pymupdf.table
-from PIL import Image, ImageChops, ImageDraw
+from PIL import Image, ImageDraw
 
 from deepseek_ocr_loaders.page import COORDINATE_MAX, Block, Box
 
@@ -32,11 +35,65 @@ _MOST_HIDDEN = 0.02
 _MOST_PICTURE = 0.4
 _MOST_MEANINGLESS = 0.005
 _FEWEST_WORDS = 0.7
+_LEAST_LIKENESS = 0.8
+_MOST_ACCENTS = 0.4
 _MOST_INK_OUTSIDE = 0.5
+
+_FEWEST_LETTERS = 40
+"""With fewer Latin letters their frequency says nothing."""
+
+_DARK = 160
+"""Pixels of the page that are darker than this, of 255, are ink; tinted backgrounds are not."""
+
+_THIN = 3
+"""A box narrower than this, in points, is a rule."""
+
+_GLYPH = re.compile(r"\(cid:\d+\)|/g\d+")
+"""What some extractors write for a glyph without a character."""
 
 _SEPARATORS = re.compile(r"[-/\u2013\u2014&+.@:,_=()]+")
 _NUMBER = re.compile(r"[^\w\s]?\d+(?:[^\w\s]\d+)*[^\w\s]?[a-z]{0,3}", re.IGNORECASE)
 _VOWEL = re.compile(r"[aeiouy\u00e6\u0153\u00f8\u0131]", re.IGNORECASE)
+_LETTERS = dict(
+    zip(
+        "etainosrludchmpgfbvywkqzjx",
+        map(
+            float,
+            [
+                "135",
+                "72",
+                "95",
+                "76",
+                "73",
+                "70",
+                "70",
+                "66",
+                "46",
+                "47",
+                "44",
+                "34",
+                "27",
+                "28",
+                "25",
+                "17",
+                "15",
+                "13",
+                "14",
+                "10",
+                "9",
+                "9",
+                "6",
+                "6",
+                "3",
+                "3",
+            ],
+        ),
+        strict=True,
+    )
+)
+"""Per mille of each letter without accents, roughly, over the larger languages of Europe; a text
+whose letters were exchanged is unlike all of them."""
+
 _LONGEST_WORD = 30
 _FEWEST_RULES = 4
 """Lines or boxes that a table has at least; a page without them is not searched for tables."""
@@ -54,6 +111,9 @@ class Evidence:
         picture: Share of the page that pictures cover.
         meaningless: Share of characters that stand for nothing: replacement, private, control.
         words: Share of the words that look like words or numbers.
+        likeness: How like those of a language the Latin letters are distributed; 1 where there
+            are too few to tell.
+        accents: Share of the Latin letters that are not in ASCII.
         ink_outside: Ink outside the text's lines, relative to the ink inside them.
     """
 
@@ -62,6 +122,8 @@ class Evidence:
     picture: float
     meaningless: float
     words: float
+    likeness: float
+    accents: float
     ink_outside: float
 
 
@@ -73,6 +135,8 @@ def is_sound(evidence: Evidence) -> bool:
         and evidence.picture <= _MOST_PICTURE
         and evidence.meaningless <= _MOST_MEANINGLESS
         and evidence.words >= _FEWEST_WORDS
+        and evidence.likeness >= _LEAST_LIKENESS
+        and evidence.accents <= _MOST_ACCENTS
         and evidence.ink_outside <= _MOST_INK_OUTSIDE
     )
 
@@ -115,13 +179,17 @@ def gather(page: Any, blocks: list[dict[str, Any]], thumbnail: Image.Image) -> E
     visible = [character for character in text if not character.isspace()]
     count = len(visible)
     if not count:
-        return Evidence(0, 0, 0, 0, 0, 0)
+        return Evidence(0, 0, 0, 0, 0, 0, 0, 0)
+    likeness, accents = _letters(visible)
     return Evidence(
         characters=count,
         hidden=_hidden(page) / count,
         picture=_picture_share(page),
-        meaningless=sum(map(_is_meaningless, visible)) / count,
+        meaningless=(sum(map(_is_meaningless, visible)) + len("".join(_GLYPH.findall(text))))
+        / count,
         words=_word_share(blocks),
+        likeness=likeness,
+        accents=accents,
         ink_outside=_ink_outside(page, blocks, thumbnail),
     )
 
@@ -144,6 +212,16 @@ def _picture_share(page: Any) -> float:
 
 def _is_meaningless(character: str) -> bool:
     return character == "\ufffd" or unicodedata.category(character) in {"Co", "Cn", "Cc", "Cs"}
+
+
+def _letters(visible: list[str]) -> tuple[float, float]:
+    latin = [c for c in visible if c.isalpha() and unicodedata.name(c, "").startswith("LATIN")]
+    if len(latin) < _FEWEST_LETTERS:
+        return 1.0, 0.0
+    counts = Counter(unicodedata.normalize("NFKD", character)[0].lower() for character in latin)
+    product = sum(counts[letter] * share for letter, share in _LETTERS.items())
+    length = math.hypot(*counts.values()) * math.hypot(*_LETTERS.values())
+    return product / length, sum(not character.isascii() for character in latin) / len(latin)
 
 
 def _word_share(blocks: list[dict[str, Any]]) -> float:
@@ -190,13 +268,34 @@ def _ink_outside(page: Any, blocks: list[dict[str, Any]], thumbnail: Image.Image
             draw.rectangle(
                 (x0 * scale_x - 1, y0 * scale_y - 1, x1 * scale_x + 1, y1 * scale_y + 1), fill=255
             )
-    ink = ImageChops.invert(thumbnail)
-    inside = _weight(ImageChops.multiply(ink, mask))
-    return (_weight(ink) - inside) / inside if inside else 1.0
+    for rule in _rules(page):
+        x0, y0, x1, y1 = _upright(page, rule)
+        draw.rectangle(
+            (x0 * scale_x - 2, y0 * scale_y - 2, x1 * scale_x + 2, y1 * scale_y + 2), fill=128
+        )
+    dark = thumbnail.point([255 * (value < _DARK) for value in range(256)])
+    # What stands for itself on the mask is text or a rule; only dark pixels are counted.
+    ink = mask.histogram(dark)
+    return ink[0] / ink[255] if ink[255] else 1.0
 
 
-def _weight(image: Image.Image) -> int:
-    return sum(value * count for value, count in enumerate(image.histogram()))
+def _rules(page: Any) -> Iterator[tuple[float, float, float, float]]:
+    """Give the straight lines on a page and the edges of its boxes, as thin rectangles."""
+    for path in page.get_cdrawings():
+        for item in path["items"]:
+            if item[0] == "l":
+                (x0, y0), (x1, y1) = item[1:3]
+                if min(abs(x0 - x1), abs(y0 - y1)) < 1:
+                    yield min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)
+            elif item[0] == "re":
+                x0, y0, x1, y1 = item[1]
+                if min(x1 - x0, y1 - y0) < _THIN:
+                    yield x0, y0, x1, y1
+                elif path["type"] != "f":
+                    yield x0, y0, x1, y0
+                    yield x0, y1, x1, y1
+                    yield x0, y0, x0, y1
+                    yield x1, y0, x1, y1
 
 
 def _tables(page: Any) -> Iterator[list[Any]]:
@@ -207,29 +306,29 @@ def _tables(page: Any) -> Iterator[list[Any]]:
     # The layout model that newer versions bring takes 0.3 s and 200 MB.
     options = {"use_layout": False} if "use_layout" in _TABLE_OPTIONS else {}
     found = page.find_tables(**options)
+    words = page.get_text("words")
     for table in found.tables if found else ():
-        rows = table.extract()
-        if len(rows) < 2 or max(map(len, rows)) < 2:
+        cells = [[_cell(words, box) for box in row.cells] for row in table.rows]
+        if len(cells) < 2 or max(map(len, cells)) < 2:
             continue
-        inside = "".join(page.get_text("text", clip=table.bbox).split())
-        cells = "".join("".join(str(cell or "").split()) for row in rows for cell in row)
-        if sorted(inside) == sorted(cells):
-            yield [table.bbox, _html(rows)]
+        inside = sum(_inside(word[:4], table.bbox) for word in words)
+        if sum(len(cell) for row in cells for cell in row) == inside:
+            yield [table.bbox, _html(cells)]
+
+
+def _cell(words: list[Any], box: tuple[float, ...] | None) -> list[str]:
+    # PyMuPDF's own text of a cell puts full stops on a line of their own.
+    return [] if box is None else [word[4] for word in words if _inside(word[:4], box)]
 
 
 def _has_rules(page: Any) -> bool:
-    lines = 0
-    for path in page.get_cdrawings():
-        lines += sum(item[0] in {"l", "re"} for item in path["items"])
-        if lines >= _FEWEST_RULES:
-            return True
-    return False
+    return next(islice(_rules(page), _FEWEST_RULES - 1, None), None) is not None
 
 
-def _html(rows: list[list[str | None]]) -> str:
+def _html(rows: list[list[list[str]]]) -> str:
     body = "".join(
         "<tr>"
-        + "".join(f"<td>{html.escape(cell or '', quote=False)}</td>" for cell in row)
+        + "".join(f"<td>{html.escape(' '.join(cell), quote=False)}</td>" for cell in row)
         + "</tr>"
         for row in rows
     )

@@ -1,0 +1,80 @@
+"""The PNG encoder: lossless, whatever is on the page, and read by any decoder."""
+
+from __future__ import annotations
+
+import io
+import random
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from deepseek_ocr_loaders.encode import encode_png
+
+
+def decoded(image: Image.Image) -> Image.Image:
+    data = encode_png(image)
+    with Image.open(io.BytesIO(data)) as check:
+        check.verify()
+    result = Image.open(io.BytesIO(data))
+    result.load()
+    return result
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+@pytest.mark.parametrize("size", [(1, 1), (1, 40), (40, 1), (1280, 1920), (641, 333)])
+@pytest.mark.parametrize("content", ["white", "black", "noise", "rows", "columns"])
+def test_encoding_is_lossless(mode: str, size: tuple[int, int], content: str) -> None:
+    image = Image.new(mode, size, "white")
+    if content == "black":
+        image = Image.new(mode, size, 0)
+    elif content == "noise":
+        image = Image.effect_noise(size, 60).convert(mode)
+    elif content == "rows":
+        for y in range(0, size[1], 23):
+            image.paste(0, (0, y, size[0], y + 7))
+    elif content == "columns":
+        for x in range(0, size[0], 23):
+            image.paste(0, (x, 0, x + 7, size[1]))
+    result = decoded(image)
+    assert (result.mode, result.size) == (mode, size)
+    assert result.tobytes() == image.tobytes()
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.integers(1, 30), st.sampled_from([255, 254, 0, -1])), min_size=1, max_size=30
+    ),
+    width=st.integers(1, 200),
+    mode=st.sampled_from(["L", "RGB"]),
+)
+def test_any_sequence_of_white_and_other_rows(
+    rows: list[tuple[int, int]], width: int, mode: str
+) -> None:
+    rng = random.Random(width)
+    stride = width * len(mode)
+    data = b"".join(
+        (rng.randbytes(stride) if value < 0 else bytes([value]) * stride) * count
+        for count, value in rows
+    )
+    image = Image.frombytes(mode, (width, len(data) // stride), data)
+    assert decoded(image).tobytes() == data
+
+
+def test_the_stream_is_one_that_strict_decoders_take() -> None:
+    image = Image.new("L", (900, 700), 255)
+    image.paste(0, (10, 300, 500, 340))
+    data = encode_png(image)
+    start = data.index(b"IDAT")
+    size = int.from_bytes(data[start - 4 : start])
+    decoder = zlib.decompressobj()
+    rows = decoder.decompress(data[start + 4 : start + 4 + size])
+    assert decoder.eof  # the checksum is right
+    assert not decoder.unused_data
+    assert len(rows) == 700 * 901
+
+
+def test_a_blank_page_is_small() -> None:
+    assert len(encode_png(Image.new("RGB", (1280, 1920), "white"))) < 20_000
