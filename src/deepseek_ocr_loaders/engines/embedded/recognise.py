@@ -55,9 +55,9 @@ class Line:
 class Recogniser:
     """Loads the models once and reads pictures with them.
 
-    Each model runs on one thread, and the lines of a page are spread over `threads` of them:
-    for one page that is about as fast as one model on all cores, for several it is faster,
-    because finding the lines does not profit from more cores.
+    Each model runs on one thread, and the lines of a page are spread over `threads` of them: a
+    second thread inside the models made a page only a tenth faster (9.9 s → 9.0 s, 42 long lines,
+    two cores), while lines do not wait for each other.
 
     Args:
         threads: How many lines are read at once; None takes the cores that may be used.
