@@ -11,6 +11,7 @@ import os
 import sys
 from contextlib import closing
 from enum import IntEnum
+from functools import partial
 from importlib.metadata import version
 from io import TextIOWrapper
 from itertools import groupby
@@ -20,7 +21,6 @@ from urllib.parse import urlsplit
 
 import typer
 from rich.console import Console
-from rich.logging import RichHandler
 from typer.core import TyperGroup
 
 from deepseek_ocr_loaders.errors import (
@@ -173,8 +173,18 @@ def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
         raise typer.Exit
 
 
+class _Lines(logging.Handler):
+    """Log records as lines on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        style = "red" if record.levelno >= logging.ERROR else ""
+        text = f"{record.levelname.lower()}: {self.format(record)}"
+        errors.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+
+
 @app.callback()
 def _main(
+    context: typer.Context,
     *,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say what is done.")] = False,
     _version: Annotated[
@@ -182,11 +192,14 @@ def _main(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Say the version."),
     ] = False,
 ) -> None:
-    level = logging.INFO if verbose else logging.WARNING
-    handler = RichHandler(console=errors, show_path=False, rich_tracebacks=False)
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
-    logging.getLogger("deepseek_ocr_loaders").setLevel(level)
+    lines = _Lines()
+    loggers = [logging.getLogger(name) for name in ("deepseek_ocr_loaders", "py.warnings")]
+    for logger in loggers:
+        logger.addHandler(lines)
+        context.call_on_close(partial(logger.removeHandler, lines))
+    loggers[0].setLevel(logging.INFO if verbose else logging.WARNING)
     logging.captureWarnings(capture=True)
+    context.call_on_close(partial(logging.captureWarnings, capture=False))
 
 
 @app.command()

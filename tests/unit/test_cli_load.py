@@ -82,7 +82,7 @@ def test_a_file_goes_to_stdout(folder: Path, server: FaultServer) -> None:
 
 def test_as_a_real_program(folder: Path, server: FaultServer) -> None:
     process = _process(server, "a.pdf", "b.pdf")
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=200)
     assert process.returncode == 0, err
     assert markers_in(out) == [1, 2, 3, 4]
     assert "Traceback" not in err
@@ -221,7 +221,7 @@ def test_odd_characters_survive(folder: Path, server: FaultServer, tmp_path: Pat
     loaded = DeepSeekOCRLoader("b.pdf", base_url=server.base_url).load()
     assert json.loads(line)["page_content"] == loaded[0].page_content
     process = _process(server, "b.pdf", env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=200)
     assert process.returncode == 0, err
     assert "漢字" in out
 
@@ -399,7 +399,7 @@ def test_secrets_are_not_printed(folder: Path) -> None:
 def test_the_key_comes_from_the_environment(folder: Path) -> None:
     with FaultServer(api_key="sk-very-secret") as server:
         process = _process(server, "a.pdf", env={"DEEPSEEK_OCR_API_KEY": "sk-very-secret"})
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=200)
         assert process.returncode == 0, err
         assert markers_in(out) == [1, 2, 3]
         assert "very-secret" not in out + err
@@ -409,12 +409,12 @@ def test_ctrl_c_leaves_no_half_file(folder: Path, server: FaultServer, tmp_path:
     out = tmp_path / "out"
     server.script = lambda request: silence() if request.marker == 3 else None
     process = _process(server, "b.pdf", "a.pdf", "--out", out, start_new_session=True)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 150
     while not list(out.glob("a.pdf.md*")) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert list(out.glob("a.pdf.md.part")), "the second document is under way"
     os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=200)
     assert process.returncode == ExitCode.INTERRUPTED, err
     assert "Traceback" not in err
     assert {path.name for path in out.iterdir()} == {"b.pdf.md"}
@@ -430,7 +430,7 @@ def test_head_does_not_trace_back(folder: Path, server: FaultServer) -> None:
     process.stdout.close()
     err = process.stderr.read()
     process.stderr.close()
-    assert process.wait(60) == 0, err
+    assert process.wait(200) == 0, err
     assert markers_in(json.loads(first)["page_content"]) == [0]
     assert "Traceback" not in err
     assert "BrokenPipe" not in err
