@@ -114,19 +114,15 @@ class Errand:
         source: The document, for messages.
         page_number: Counted from 1, for messages.
         route: Who answered last.
-        unanswered: Servers and their epochs that had the page and gave no answer.
+        killed: The servers that died while they had the page, one entry for each death.
         attempts: How often the request that is under way was sent.
     """
 
     source: str
     page_number: int
     route: Route | None = None
-    unanswered: set[tuple[Route, int]] = field(default_factory=set)
+    killed: list[Route] = field(default_factory=list)
     attempts: int = 0
-
-    def killed(self) -> list[Route]:
-        """Give the servers that died while they had the page, one entry for each death."""
-        return [route for route, epoch in self.unanswered if route.epoch > epoch]
 
 
 class Delivery:
@@ -225,8 +221,7 @@ class Delivery:
     async def _attempt(self, request: PageRequest, errand: Errand) -> Reply:
         if self._error is not None:
             raise self._error
-        killed = [route for route in errand.killed() if not route.gone]
-        only = (lambda: killed[0].lane) if killed else None
+        only = (lambda: self._lane_for_suspect(errand)) if errand.killed else None
         async with self._turns.turn(self._line, again=errand.attempts > 0, only=only) as ticket:
             route = self._route_of(ticket.lane)
             if route is not None:
@@ -244,6 +239,11 @@ class Delivery:
             return await self._attempt(request, errand)
         await self._look_after(route, epoch, fault, errand)
         raise fault
+
+    def _lane_for_suspect(self, errand: Errand) -> Lane:
+        """Give the lane where a page is tried alone: of the server that it may have killed."""
+        routes = (*reversed(errand.killed), *self.routes)
+        return next((r.lane for r in routes if not r.gone), routes[0].lane)
 
     def _route_of(self, lane: Lane) -> Route | None:
         return next((r for r in self.routes if r.lane is lane and not r.gone), None)
@@ -274,15 +274,16 @@ class Delivery:
             self._turns.pause(route.lane, min(fault.retry_after, RETRY_AFTER_LIMIT))
         if code is not None and code < 500:
             return
-        if fault.delivered:
-            errand.unanswered.add((route, epoch))
         # A server that cannot be reached is left alone until it is known what became of it; one
         # broken request is no reason to stop the others.
         unreachable = not fault.delivered
         with self._turns.hold(route.lane) if unreachable else nullcontext():
             await self._recover(route, epoch)
-        fault.at_once = route.epoch > epoch or route.gone
-        if len(errand.killed()) >= DEATHS:
+        died = route.epoch > epoch or route.gone
+        fault.at_once = died
+        if died and fault.delivered:
+            errand.killed.append(route)
+        if len(errand.killed) >= DEATHS:
             msg = (
                 f"{_place(errand)}: the server died {DEATHS} times with this page, so it is not "
                 f"sent again"

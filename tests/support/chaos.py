@@ -85,13 +85,17 @@ class _Chaos:
         self.kill_at = kill_at
         self.faults: Counter[str] = Counter()
         self.kills = 0
+        self.seen: set[int | None] = set()
         self.server: FaultServer | None = None
 
     def __call__(self, request: ChatRequest) -> Step | None:
         assert self.server is not None
         # For some time it closes the connection after each reply.
         self.server.close_each = (request.index // 100) % 3 == 1
-        if self.kill_at and request.index >= self.kill_at[0]:
+        # Not with a page that was there at the last death: the second time it would be to blame.
+        new = request.marker not in self.seen
+        self.seen.add(request.marker)
+        if new and self.kill_at and request.index >= self.kill_at[0]:
             self.kill_at.pop(0)
             self.kills += 1
             return die(delay=0.02)

@@ -200,6 +200,21 @@ async def test_the_other_servers_go_on_when_one_is_gone() -> None:
     assert len(first.requests) < 10
 
 
+async def test_fault_32_a_page_that_kills_one_server_after_the_other() -> None:
+    """Those that were beside it at the first death are not beside it at the second."""
+
+    async def script(request: ChatRequest) -> Step | None:
+        if request.marker != 5:
+            return answer(delay=0.2)
+        await asyncio.sleep(0.1)
+        return die()
+
+    with FaultServer(script) as first, FaultServer(script) as second, FaultServer(script) as third:
+        results = await read_all(FakeProvider(first, second, third), 24, max_concurrency=12)
+    assert pairing(results) == [None if n == 5 else n for n in range(24)]
+    assert isinstance(results[5], QuarantinedPageError)
+
+
 async def test_when_the_last_server_is_gone_the_run_ends() -> None:
     def script(request: ChatRequest) -> Step | None:
         return die() if request.index == 5 else None
