@@ -98,7 +98,7 @@ def test_served_in_the_foreground_it_ends_with_its_program(
     keeper.stdout.readline()
     keeper.send_signal(number)
     keeper.wait(30)
-    wait_for(lambda: not marked_processes(str(state_dir)), seconds=15)
+    wait_for(lambda: not marked_processes(str(state_dir)))
 
 
 def test_served_in_the_background_it_stays_until_it_is_stopped(
@@ -161,7 +161,7 @@ def test_stop_kills_a_supervisor_that_hangs(script: Script, state_dir: Path) -> 
     server = DeepSeekOCRServer(engine="vllm").start()
     os.kill(state_of(state_dir).supervisor.pid, signal.SIGSTOP)
     stop_all(timeout=1)
-    wait_for(lambda: not marked_processes(str(state_dir)), seconds=20)
+    wait_for(lambda: not marked_processes(str(state_dir)))
     server.stop()
 
 

@@ -170,7 +170,7 @@ def test_container_is_stopped_when_the_user_is_killed(
     (record,) = docker.glob("*.json")
     pid = json.loads(record.read_text())["pid"]
     user.kill()
-    wait_for(lambda: not fake_docker._alive(pid), seconds=20)
+    wait_for(lambda: not fake_docker._alive(pid))
     wait_for(lambda: not marked_processes(str(state_dir)))
 
 
@@ -179,7 +179,7 @@ def test_container_is_stopped_when_the_supervisor_is_killed(docker: Path, state_
         (record,) = docker.glob("*.json")
         pid = json.loads(record.read_text())["pid"]
         os.kill(state_of(state_dir).supervisor.pid, signal.SIGKILL)
-        wait_for(lambda: not fake_docker._alive(pid), seconds=20)
+        wait_for(lambda: not fake_docker._alive(pid))
 
 
 @pytest.mark.parametrize("labels", [{}, {"deepseek-ocr-loaders.server": "another"}])

@@ -386,7 +386,7 @@ def test_fault_33_nothing_survives_the_users_program(
     assert len(marked_processes(str(state_dir))) >= 4  # user, supervisor, reaper, engine
     user.send_signal(number)
     user.wait()
-    wait_for(lambda: not marked_processes(str(state_dir)), seconds=15)
+    wait_for(lambda: not marked_processes(str(state_dir)))
 
 
 @pytest.mark.parametrize("kind", ["group", "session"])
@@ -412,7 +412,7 @@ def test_fault_33_supervisor_killed_as_well(
     os.kill(state.supervisor.pid, signal.SIGKILL)
     user.kill()
     user.wait()
-    wait_for(lambda: not any(p.is_running() for p in everything), seconds=20)
+    wait_for(lambda: not any(p.is_running() for p in everything))
 
 
 def test_supervisor_and_reaper_killed_the_next_user_cleans_up(
@@ -822,7 +822,7 @@ def test_fork_child_does_not_hold_the_killed_parents_lease(
     ]
     user.kill()
     user.wait()
-    wait_for(lambda: not engine_processes(state_dir), seconds=15)
+    wait_for(lambda: not engine_processes(state_dir))
     assert child.is_running()
     child.kill()
 

@@ -24,7 +24,7 @@ Launch = Callable[[str], "subprocess.Popen[str]"]
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 
 
-def wait_for(condition: Callable[[], Any], *, seconds: float = 30.0, what: str = "") -> Any:
+def wait_for(condition: Callable[[], Any], *, seconds: float = 90.0, what: str = "") -> Any:
     """Wait until a condition holds; the limit only keeps a broken test from hanging."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -84,7 +84,7 @@ def state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
             with hold._lock:
                 hold._users = 0
                 hold._drop(linger=0)
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 90
     while (left := marked_processes(str(folder))) and time.monotonic() < deadline:
         time.sleep(0.05)
     names = [(process.pid, _command(process)) for process in left]

@@ -1,0 +1,152 @@
+"""The managed server with a real vLLM on the CPU: the real architecture, without weights."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pymupdf
+import pytest
+from support.servers import (
+    Launch,
+    engine_processes,
+    launch,
+    marked_processes,
+    program,
+    state_dir,
+    state_of,
+    wait_for,
+)
+
+from deepseek_ocr_loaders import DeepSeekOCRLoader, DeepSeekOCRServer
+from deepseek_ocr_loaders.server.control import stop_all
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import psutil
+
+__all__ = ["launch", "state_dir"]
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
+
+ARGUMENTS = ["--load-format", "dummy", "--enforce-eager", "--max-num-seqs", "4"]
+VARIABLES = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
+
+
+@pytest.fixture(autouse=True)
+def real_vllm(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("DEEPSEEK_OCR_VLLM", os.environ["DEEPSEEK_OCR_TEST_VLLM"])
+    yield
+    stop_all()
+
+
+def make_server() -> DeepSeekOCRServer:
+    return DeepSeekOCRServer(
+        engine="vllm",
+        model=os.environ["DEEPSEEK_OCR_TEST_MODEL"],
+        extra_args=ARGUMENTS,
+        env=VARIABLES,
+    )
+
+
+@pytest.fixture
+def pdf(tmp_path: Path) -> Path:
+    path = tmp_path / "small.pdf"
+    with pymupdf.open() as document:
+        page = document.new_page(width=300, height=200)
+        page.insert_text((30, 80), "Harbour lights", fontsize=24)
+        document.save(path)
+    return path
+
+
+def descendants(state_dir: Path) -> list[psutil.Process]:
+    (engine,) = engine_processes(state_dir)
+    return engine.children(recursive=True)
+
+
+def test_life_with_a_worker_that_dies(pdf: Path, state_dir: Path) -> None:
+    with make_server() as server:
+        before = server.endpoint
+        assert before.engine == "vllm"
+        assert before.version is not None
+        assert before.max_model_len == 8192
+        assert before.max_concurrency == 4
+        argv = (engine_processes(state_dir)[0]).cmdline()
+        assert "--logits-processors" in argv
+        assert before.api_key is not None
+        assert before.api_key.get_secret_value() not in " ".join(argv)
+
+        # A page: noise as text, everything else real.
+        options = {"server": server, "detail": "low", "skip_blank": False, "on_error": "record"}
+        (document,) = DeepSeekOCRLoader(pdf, **options).load()
+        assert document.metadata["ocr_engine"] == "vllm"
+
+        # A second process attaches.
+        code = (
+            "import os\nfrom deepseek_ocr_loaders import DeepSeekOCRServer\n"
+            "server = DeepSeekOCRServer(engine='vllm', "
+            "model=os.environ['DEEPSEEK_OCR_TEST_MODEL'], "
+            f"extra_args={ARGUMENTS!r}, env={VARIABLES!r})\n"
+            "print(server.start().base_url)\nserver.stop()\n"
+        )
+        seen = subprocess.run(program(code), capture_output=True, text=True, check=True).stdout
+        assert seen.strip() == server.base_url
+        assert state_of(state_dir).generation == before.generation
+
+        # The worker dies; the page that follows is read by the restarted server.
+        worker = next(p for p in descendants(state_dir) if "Worker" in " ".join(p.cmdline()))
+        worker.kill()
+        after = asyncio.run(server.recover(before))
+        assert after is not None
+        assert after.generation == before.generation + 1
+        (document,) = DeepSeekOCRLoader(pdf, **options).load()
+        assert document.metadata["ocr_engine"] == "vllm"
+
+        request = urllib.request.Request(f"{server.base_url}/models")
+        assert server.api_key is not None
+        request.add_header("Authorization", f"Bearer {server.api_key.get_secret_value()}")
+        with urllib.request.urlopen(request) as reply:
+            assert json.load(reply)["data"][0]["id"] == server.model
+        family = [*engine_processes(state_dir), *descendants(state_dir)]
+    assert marked_processes(str(state_dir)) == []
+    # By process too: vLLM's own children rename themselves and hide their environment.
+    assert not [process for process in family if process.is_running()]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_is_left_of_a_program_that_ends(
+    state_dir: Path, launch: Launch, number: signal.Signals
+) -> None:
+    user = launch(
+        "import os, time\nfrom deepseek_ocr_loaders import DeepSeekOCRServer\n"
+        "server = DeepSeekOCRServer(engine='vllm', model=os.environ['DEEPSEEK_OCR_TEST_MODEL'], "
+        f"extra_args={ARGUMENTS!r}, env={VARIABLES!r})\n"
+        "print(server.start().base_url, flush=True)\ntime.sleep(3600)\n"
+    )
+    assert user.stdout is not None
+    assert user.stdout.readline().startswith("http://127.0.0.1:")
+    family = [*engine_processes(state_dir), *descendants(state_dir)]
+    assert len(family) >= 3
+    user.send_signal(number)
+    user.wait()
+    wait_for(lambda: not any(process.is_running() for process in family))
+    wait_for(lambda: not marked_processes(str(state_dir)))
+
+
+def test_api_server_that_is_killed_leaves_no_orphans(state_dir: Path) -> None:
+    with make_server() as server:
+        before = server.endpoint
+        (engine,) = engine_processes(state_dir)
+        orphans = descendants(state_dir)
+        engine.kill()
+        after = asyncio.run(server.recover(before))
+        assert after is not None
+        # Left alone they would live on and hold the GPU.
+        assert not [process for process in orphans if process.is_running()]
