@@ -31,8 +31,8 @@ _LOOPS_MAX = 8
 
 # A tag that was cut off, from its end backwards: in it, in its coordinates, in its label.
 _PARTIAL_TAG = re.compile(r"<\|[/a-z]{0,4}\|?\Z|(?:\A|(?<=[\n>]))<\Z")
-_PARTIAL_DET = re.compile(r"<\|det\|>[^<]{0,2000}\Z")
-_PARTIAL_REF = re.compile(r"<\|ref\|>([^<\n]{0,80})\Z")
+_PARTIAL_DET = re.compile(r"<\|det\|>[^<]{0,2000}<?\Z")
+_PARTIAL_REF = re.compile(r"<\|ref\|>[^<\n]{0,80}<?\Z")
 _BARE_REF = re.compile(r"<\|ref\|>[^<\n]{0,80}<\|/ref\|>\s*\Z")
 _PARTIAL_BARE = re.compile(r"^[a-z_]{1,32}\[\[[0-9, \[\]]{0,200}\Z", re.MULTILINE)
 _PARTIAL_HTML = re.compile(r"</?[a-z]{0,10}(?:\s[^<>\n]{0,200})?\Z", re.IGNORECASE)
@@ -123,11 +123,14 @@ def _without_tail(pattern: re.Pattern[str], text: str) -> str:
 
 def _close_table(text: str) -> str:
     """Close the HTML table that the text ends in, if it does."""
-    start = text.lower().rfind("<table")
+    lowered = text.lower()
+    # Nested tables are closed together, one of an earlier block is left alone.
+    start = lowered.find("<table", max(0, lowered.rfind("<|/det|>")))
+    start = start if start >= 0 else lowered.rfind("<table")
     if start < 0:
         return text
     closed = markup.outer_tables(text)
-    if closed and closed[-1][0] <= start < closed[-1][1]:
+    if closed and lowered.rfind("<table") < closed[-1][1]:
         return text
     text = _without_tail(_PARTIAL_HTML, text)
     opened: list[str] = []

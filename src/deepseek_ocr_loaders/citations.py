@@ -219,10 +219,7 @@ def _search(probes: Sequence[str], pattern: str, phase: int) -> list[int]:
         index * PROBE_STEP - phase
         for index in range(len(probes) - len(pattern) + 1)
         if index * PROBE_STEP >= phase
-        and all(
-            probe in {"", character}
-            for probe, character in zip(probes[index : index + len(pattern)], pattern, strict=True)
-        )
+        and all(probes[index + step] in {"", sign} for step, sign in enumerate(pattern))
     ]
 
 

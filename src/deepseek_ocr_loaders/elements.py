@@ -22,7 +22,7 @@ _TITLES = {"title": 1, "doc_title": 1, "sub_title": 2, "subtitle": 2, "paragraph
 _MARKDOWN_HEADING = re.compile(r"^[ \t]{0,3}(#{1,6})[ \t]+(\S.*)$", re.MULTILINE)
 # A page number that the model took for a title says nothing about what follows it.
 _PAGE_NUMBER = re.compile(
-    r"\W*(?:page|seite|p\.|第)?\s*\d+\s*(?:(?:of|/|von)\s*\d+|页|頁)?\W*", re.I
+    r"\W*(?:page|seite|p\.|第)?\s*\d+\s*(?:(?:of|/|von)\s*\d+|页|頁)?\W*", re.IGNORECASE
 )
 # The model counts its # unevenly; the number that the author gave tells the depth.
 _SECTION_NUMBER = re.compile(r"(\d{1,2}(?:\.\d{1,2})*)\.?\s+\D")

@@ -192,7 +192,7 @@ def _read_det_without_brackets(payload: str, det: _Det) -> None:
     elif _as_label(word, strict=False):
         det.label = _as_label(word, strict=False)
         det.flags["no_box"] = None
-    elif "\n" in word or (len(word.split()) > 2 and sum(map(str.isalpha, word)) > 12):
+    elif _is_prose(word):
         det.rest = payload
         det.flags["bad_box"] = None
     else:
@@ -201,9 +201,19 @@ def _read_det_without_brackets(payload: str, det: _Det) -> None:
 
 def _group_end(payload: str, start: int) -> int:
     """Find the end of the bracket group that opens at `start`."""
-    # Not balanced: the group ends with its line, so that text on later lines is not lost.
+    if end := _balanced_end(payload, start):
+        return end
+    # Not balanced: it ends with its line, or before words on that line, so that none are lost.
     line_end = payload.find("\n", start)
-    return _balanced_end(payload, start) or (len(payload) if line_end < 0 else line_end)
+    line_end = len(payload) if line_end < 0 else line_end
+    numbers = _BARE_GROUP.match(payload, start, line_end)
+    numbers_end = numbers.end() if numbers else start
+    return numbers_end if _is_prose(payload[numbers_end:line_end]) else line_end
+
+
+def _is_prose(text: str) -> bool:
+    """Tell whether there is more than junk: text that a tag swallowed when its end got lost."""
+    return sum(map(str.isalpha, text)) > _JUNK_MAX
 
 
 def _balanced_end(text: str, start: int) -> int:
