@@ -40,7 +40,7 @@ _ESCAPED = re.compile(r"\\([*_#|`~>])")
 _FRACTION = re.compile(r"\\[dtc]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
 _ROOT = re.compile(r"\\sqrt\s*\{([^{}]*)\}")
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\s*\{[^{}]*\}(?:\{[clr|@ ]*\})?")
-_COMMAND = re.compile(r"\\([A-Za-z]+)\s?|\\(.)", re.DOTALL)
+_COMMAND = re.compile(r"\\([A-Za-z]+)(\s?)|\\(.)", re.DOTALL)
 
 
 def _words(listed: str) -> list[str]:
@@ -152,7 +152,7 @@ _BRACES = {ord("{"): None, ord("}"): None, 0xE000: "{", 0xE001: "}"}
 
 
 def _command(found: re.Match[str]) -> str:
-    name, sign = found[1], found[2]
+    name, space, sign = found.groups()
     if sign is not None:
         shown = {"{": "\ue000", "}": "\ue001", "\\": "\n", "!": "", "|": "‖"}
         return shown.get(sign, " " if sign in ",;: \n" else sign)
@@ -161,5 +161,5 @@ def _command(found: re.Match[str]) -> str:
     if name in _SILENT:
         return ""
     if name in _SIGNS:
-        return _SIGNS[name]
+        return f"{_SIGNS[name]}{space}"
     return f"{name} "
