@@ -125,16 +125,46 @@ def command_line() -> str:
 def _stub(thing: Any) -> str:
     """Give the definition of a class or function as its source has it, without what it does."""
     (node,) = ast.parse(inspect.getsource(thing)).body
-    if isinstance(node, ast.ClassDef):
-        node.decorator_list = []
-        node.bases = [base for base in node.bases if not ast.unparse(base).startswith("_")]
-        node.body = [member for member in node.body if _is_public(member)] or [ast.Pass()]
-    for inner in ast.walk(node):
-        if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            inner.body = [ast.Expr(ast.Constant(...))]
-        elif isinstance(inner, ast.AnnAssign):
-            inner.value = None
-    return ast.unparse(node)
+    if not isinstance(node, ast.ClassDef):
+        return "\n".join(_function(node, ""))
+    bases = ", ".join(filter(lambda base: base[0] != "_", map(ast.unparse, node.bases)))
+    lines = [f"class {node.name}({bases}):" if bases else f"class {node.name}:"]
+    for member in filter(_is_public, node.body):
+        if isinstance(member, ast.AnnAssign):
+            lines.append(f"    {ast.unparse(member.target)}: {ast.unparse(member.annotation)}")
+        else:
+            lines += [*([""] if len(lines) > 1 else []), *_function(member, "    ")]
+    return "\n".join(lines)
+
+
+def _function(node: Any, indent: str) -> list[str]:
+    """Write a definition as the formatter does: on one line, or with a line for each argument."""
+    given = node.args
+    before = len(given.args) - len(given.defaults)
+    parts = [
+        _argument(arg, given.defaults[i - before] if i >= before else None)
+        for i, arg in enumerate(given.args)
+    ]
+    if given.kwonlyargs:
+        parts.append("*")
+        parts += map(_argument, given.kwonlyargs, given.kw_defaults)
+    if given.kwarg is not None:
+        parts.append(f"**{_argument(given.kwarg, None)}")
+    word = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    lines = [f"{indent}@{ast.unparse(decorator)}" for decorator in node.decorator_list]
+    line = f"{indent}{word} {node.name}({', '.join(parts)}){returns}: ..."
+    if len(line) <= 100:
+        return [*lines, line]
+    inner = [f"{indent}    {part}," for part in parts]
+    return [*lines, f"{indent}{word} {node.name}(", *inner, f"{indent}){returns}: ..."]
+
+
+def _argument(arg: ast.arg, default: ast.expr | None) -> str:
+    text = arg.arg if arg.annotation is None else f"{arg.arg}: {ast.unparse(arg.annotation)}"
+    if default is None:
+        return text
+    return f"{text} = {ast.unparse(default)}".replace("'", '"')
 
 
 def _is_public(member: ast.stmt) -> bool:
@@ -148,7 +178,7 @@ def public_names() -> str:
     names = [name for name in deepseek_ocr_loaders.__all__ if name != "__version__"]
     stubs = [_stub(getattr(deepseek_ocr_loaders, name)) for name in names]
     # Two blank lines, as the formatter would have it.
-    code = "\n\n\n".join(stubs).replace(":\n        ...", ": ...").replace(":\n    ...", ": ...")
+    code = "\n\n\n".join(stubs)
     lines = ["```python notest", code, "```", "", "`__version__` is a string."]
     lines += ["", "The errors, in `deepseek_ocr_loaders.errors`:", "", "```text"]
     for name in errors.__all__:
