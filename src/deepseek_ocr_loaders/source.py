@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from deepseek_ocr_loaders.encode import encode_png
+from deepseek_ocr_loaders.encode import encode
 from deepseek_ocr_loaders.errors import RenderError, SourceError
 from deepseek_ocr_loaders.folder import expand
 from deepseek_ocr_loaders.ink import has_ink
@@ -134,9 +134,10 @@ class OpenSource:
             inked = has_ink(drawing.image)
             if not inked:
                 self._warn_of_missing_fonts(index)
+            data, media_type = encode(drawing.image)
             return Picture(
-                data=encode_png(drawing.image),
-                media_type="image/png",
+                data=data,
+                media_type=media_type,
                 width=drawing.image.width,
                 height=drawing.image.height,
                 rotation=drawing.rotation,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from deepseek_ocr_loaders.encode import encode_png
+from deepseek_ocr_loaders.encode import encode, encode_png
 
 
 def decoded(image: Image.Image) -> Image.Image:
@@ -78,3 +78,23 @@ def test_the_stream_is_one_that_strict_decoders_take() -> None:
 
 def test_a_blank_page_is_small() -> None:
     assert len(encode_png(Image.new("RGB", (1280, 1920), "white"))) < 20_000
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_grain_of_a_scan_is_sent_as_jpeg_and_what_was_drawn_as_png(mode: str) -> None:
+    grain = Image.effect_noise((1280, 1920), 12).convert(mode)
+    data, media_type = encode(grain)
+    assert media_type == "image/jpeg"
+    result = Image.open(io.BytesIO(data))
+    assert (result.format, result.mode, result.size) == ("JPEG", mode, (1280, 1920))
+    drawn = Image.new(mode, (1280, 1920), "white")
+    for y in range(0, 1900, 20):
+        for x in range(0, 1270, 9):
+            drawn.paste(x % 256 if mode == "L" else (x % 256, 0, 9), (x, y, x + 5, y + 12))
+    data, media_type = encode(drawn)
+    assert media_type == "image/png"
+    assert Image.open(io.BytesIO(data)).tobytes() == drawn.tobytes()
+
+
+def test_small_pictures_stay_lossless() -> None:
+    assert encode(Image.effect_noise((30, 30), 90))[1] == "image/png"

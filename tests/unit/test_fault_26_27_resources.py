@@ -110,7 +110,7 @@ def test_fault_26_the_lock_is_free_while_a_page_is_encoded(
 ) -> None:
     free: list[bool] = []
 
-    def encode(_image: Image.Image) -> bytes:
+    def encode(_image: Image.Image) -> tuple[bytes, str]:
         def other() -> None:
             free.append(render._LOCK.acquire(timeout=5))
             render._LOCK.release()
@@ -118,9 +118,9 @@ def test_fault_26_the_lock_is_free_while_a_page_is_encoded(
         thread = threading.Thread(target=other)
         thread.start()
         thread.join()
-        return b""
+        return b"", "image/png"
 
-    monkeypatch.setattr("deepseek_ocr_loaders.source.encode_png", encode)
+    monkeypatch.setattr("deepseek_ocr_loaders.source.encode", encode)
     with opened(path) as document:
         document.picture(0)
     assert free == [True]
