@@ -78,13 +78,16 @@ class Route:
     corrections: dict[str, Any] = field(default_factory=dict)
     recovery: asyncio.Task[None] | None = None
 
-    def learn(self, fault: Fault, request: PageRequest, sent: dict[str, Any]) -> bool:
+    def learn(
+        self, fault: Fault, request: PageRequest, sent: dict[str, Any], errand: Errand
+    ) -> bool:
         """Correct what can be corrected about a refused request; True where it is worth a try.
 
         Args:
             fault: The refusal.
             request: What was sent.
             sent: The corrections under which it was sent.
+            errand: The page; the fields that were taken with it before are not the cause.
         """
         if fault.status_code not in {400, 422}:
             return False
@@ -93,7 +96,8 @@ class Route:
             self.corrections["max_tokens"] = max(256, min(7000, context - _ROOM_FOR_PROMPT))
             return True
         optional = [name for name in OPTIONAL_FIELDS if name in request.fields and name not in sent]
-        if optional and _UNKNOWN_FIELD.search(fault.server_message):
+        new = errand.taken is not None and not errand.taken.issuperset(optional)
+        if optional and (new or _UNKNOWN_FIELD.search(fault.server_message)):
             if OPTIONAL_FIELDS[0] not in self.corrections:
                 logger.warning(
                     "%s does not take the fields that guard against loops (%s); pages are sent "
@@ -114,6 +118,7 @@ class Errand:
         source: The document, for messages.
         page_number: Counted from 1, for messages.
         route: Who answered last.
+        taken: The fields of requests of the page that a server took; None before the first.
         killed: The servers that died while they had the page, one entry for each death.
         attempts: How often the request that is under way was sent.
     """
@@ -121,6 +126,7 @@ class Errand:
     source: str
     page_number: int
     route: Route | None = None
+    taken: set[str] | None = None
     killed: list[Route] = field(default_factory=list)
     attempts: int = 0
 
@@ -262,9 +268,10 @@ class Delivery:
                 what = f"no answer came within {self._timeout:g} s"
                 raise Fault(what, timed_out=True) from None
             except Fault as fault:
-                if not route.learn(fault, request, sent):
+                if not route.learn(fault, request, sent, errand):
                     raise
             else:
+                errand.taken = (errand.taken or set()) | (request.fields.keys() - sent.keys())
                 return replace(reply, requests=errand.attempts)
 
     async def _look_after(self, route: Route, epoch: int, fault: Fault, errand: Errand) -> None:
