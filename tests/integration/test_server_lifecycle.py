@@ -162,7 +162,7 @@ def test_key_is_random_and_in_no_command_line_and_no_log(script: Script, state_d
     record = script(lines=["starting"])
     keys = []
     for _ in range(2):
-        with server() as running:
+        with server(env={"HF_TOKEN": "t0ken-of-the-user"}) as running:
             assert running.api_key is not None
             key = running.api_key.get_secret_value()
             keys.append(key)
@@ -173,9 +173,11 @@ def test_key_is_random_and_in_no_command_line_and_no_log(script: Script, state_d
             assert key not in repr(running)
             assert key not in repr(running.endpoint)
             assert starts(record)[-1]["env"]["VLLM_API_KEY"] == key
+            assert (folder_in(state_dir).path / "options.json").exists()
     assert len(set(keys)) == 2
     assert len(keys[0]) >= 32
-    assert keys[1] not in (folder_in(state_dir).path / "state.json").read_text()
+    left = [path for path in state_dir.rglob("*") if path.is_file()]
+    assert not [path for path in left if keys[1] in path.read_text() or "t0ken" in path.read_text()]
 
 
 def test_engine_that_prints_the_key_does_not_get_it_into_the_log(
@@ -356,6 +358,25 @@ def test_a_process_keeps_its_lease_between_runs(script: Script, state_dir: Path)
     time.sleep(4)
     assert asyncio.run(run()) == first
     assert len(starts(record)) == 1
+
+
+def test_fault_39_server_that_is_only_kept_makes_room_for_another(
+    script: Script, tmp_path: Path
+) -> None:
+    record = script(only=str(tmp_path / "only.lock"))
+
+    async def run() -> None:
+        provider = provider_for(Settings.create({"engine": "vllm"}))
+        await provider.acquire()
+        await provider.release()
+
+    asyncio.run(run())
+    # The engine fails if a sibling is alive, as one does that finds its GPU full.
+    with server(gpu_memory_utilization=0.5) as running:
+        assert ask(running) == 200
+        with pytest.raises(ServerStartError, match="with other settings run at the same time"):
+            server(gpu_memory_utilization=0.6).start()
+    assert len(starts(record)) == 3
 
 
 def test_an_idle_process_gives_its_server_back(

@@ -293,10 +293,24 @@ def failure_of(folder: ServerFolder, state: ServerState | None) -> ServerError:
         text += f"\n{hint}"
     if tail:
         text += f"\nThe end of its log ({folder.log}):\n{tail}"
+    if "memory" in hint and (others := _other_servers(folder)):
+        text += (
+            f"\nManaged servers with other settings run at the same time: {others}. Use the same "
+        )
+        text += "settings to share one, or end them: deepseek-ocr-loaders stop"
     if record.get("kind") == "port":
         return PortTakenError(text)
     kind = ServerStartError if record.get("kind") == "start" else ServerDiedError
     return kind(text, hint=hint, exit_code=record.get("exit_code"), log_tail=tail)
+
+
+def _other_servers(folder: ServerFolder) -> str:
+    others = [
+        f"{state.engine} {state.model} (pid {state.supervisor.pid})"
+        for other in type(folder).all()
+        if other.path != folder.path and other.has_owner() and (state := other.read()) is not None
+    ]
+    return ", ".join(others)
 
 
 def await_exit(folder: ServerFolder, state: ServerState) -> None:

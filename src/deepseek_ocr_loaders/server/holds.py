@@ -26,6 +26,8 @@ __all__ = ["IDLE", "Hold", "hold_on"]
 IDLE = 300.0
 """Seconds that a process keeps a server that none of its loaders uses."""
 
+GPU_ENGINES = frozenset({"vllm", "docker"})
+
 
 class Hold:
     """This process's use of one server.
@@ -63,6 +65,8 @@ class Hold:
         with self._lock:
             self._users += 1
             self._stop_timer()
+        if options is not None and options.engine in GPU_ENGINES:
+            _give_back_idle(self)
         try:
             while True:
                 run, fresh = self._attach(options, linger, cancelled)
@@ -152,6 +156,15 @@ class Hold:
             if not self._users:
                 self._drop(linger=None)
 
+    def give_back_if_idle(self) -> None:
+        """Give the lease back and wait for the server's end, if no loader here uses it."""
+        with self._lock:
+            if self._users or self._attached is None:
+                return
+            run = self._attached.run
+            self._drop(linger=0)
+        await_end(self.folder, run)
+
     def drop_at_exit(self) -> None:
         """Give the lease back, whoever counts on it."""
         # Without the lock: a thread that holds it may be waiting for the server.
@@ -167,6 +180,13 @@ def hold_on(folder: ServerFolder) -> Hold:
     """Give this process's hold on a server."""
     with _holds_guard:
         return _holds.setdefault(str(folder.path), Hold(folder))
+
+
+def _give_back_idle(wanted: Hold) -> None:
+    """Make room: a server that this process only keeps for later may fill the GPU."""
+    for hold in list(_holds.values()):
+        if hold is not wanted and hold.folder.engine() in GPU_ENGINES:
+            hold.give_back_if_idle()
 
 
 def _at_exit() -> None:

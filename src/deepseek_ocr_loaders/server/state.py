@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -116,6 +117,8 @@ class ServerFolder:
     @classmethod
     def all(cls) -> list[ServerFolder]:
         """Give the folders of all servers that this user has or had on this machine."""
+        if sys.platform == "win32":
+            return []
         return [cls(path) for path in sorted(state_root().iterdir()) if path.is_dir()]
 
     @property
@@ -158,10 +161,19 @@ class ServerFolder:
         """Leave the options for the supervisor: a file, since they may hold the user's secrets."""
         write_json(self.path / "options.json", options_to_json(options))
 
+    def forget_options(self) -> None:
+        """Remove the options of a server that has ended: they may hold the user's secrets."""
+        (self.path / "options.json").unlink(missing_ok=True)
+
     def read(self) -> ServerState | None:
         """Give the last record; it is the truth only while `has_owner`."""
         value = read_json(self.path / "state.json")
         return ServerState.from_json(value) if value is not None else None
+
+    def engine(self) -> str:
+        """Name the engine of the server that lives or lived here; empty where none did."""
+        state = self.read()
+        return state.engine if state is not None else ""
 
     def write(self, state: ServerState) -> None:
         """Replace the record at once."""

@@ -50,7 +50,7 @@ __all__ = ["BACKOFF", "Supervisor", "main"]
 
 BACKOFF = (0.0, 2.0, 5.0, 10.0, 20.0)
 """Seconds before each restart; as many restarts as there are entries."""
-FORGIVEN = 600.0
+FORGIVEN = 120.0
 """Seconds of health after which earlier deaths no longer count."""
 GRACE = 5.0
 """Seconds between asking a process to end and killing it."""
@@ -165,6 +165,7 @@ class Supervisor:
         with suppress(OSError, LockTimeoutError), exclusive(self.folder.gate, timeout=10):
             lease.scan(self.folder, tidy=True)
             self.folder.keep.unlink(missing_ok=True)
+            self.folder.forget_options()
             self.state.phase = "stopped" if failure.get("kind") == "stopped" else "failed"
             self.state.failure = failure
             self.state.api_key = ""
@@ -517,6 +518,8 @@ class Supervisor:
 
     def _reap(self) -> None:
         """Collect what has ended: orphans of the engine that became ours, and a killed reaper."""
+        if not hasattr(os, "waitid"):
+            return  # macOS: there are no orphans of ours there
         while True:
             try:
                 found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
