@@ -129,12 +129,17 @@ def _stub(thing: Any) -> str:
         return "\n".join(_function(node, ""))
     bases = ", ".join(filter(lambda base: base[0] != "_", map(ast.unparse, node.bases)))
     lines = [f"class {node.name}({bases}):" if bases else f"class {node.name}:"]
+    properties: list[str] = []
+    methods: list[str] = []
     for member in filter(_is_public, node.body):
         if isinstance(member, ast.AnnAssign):
             lines.append(f"    {ast.unparse(member.target)}: {ast.unparse(member.annotation)}")
+        elif any(ast.unparse(decorator) == "property" for decorator in member.decorator_list):
+            properties.append(f"    {member.name}: {ast.unparse(member.returns)}")
         else:
-            lines += [*([""] if len(lines) > 1 else []), *_function(member, "    ")]
-    return "\n".join(lines)
+            methods += ["", *_function(member, "    ")]
+    lines += properties
+    return "\n".join([*lines, *(methods if len(lines) > 1 else methods[1:])])
 
 
 def _function(node: Any, indent: str) -> list[str]:
@@ -167,7 +172,7 @@ def _argument(arg: ast.arg, default: ast.expr | None) -> str:
     return f"{text} = {ast.unparse(default)}".replace("'", '"')
 
 
-def _is_public(member: ast.stmt) -> bool:
+def _is_public(member: Any) -> bool:
     if isinstance(member, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return member.name == "__init__" or not member.name.startswith("_")
     return isinstance(member, ast.AnnAssign) and not ast.unparse(member.target).startswith("_")
