@@ -38,8 +38,14 @@ def _no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "_backoff", lambda _state: 0.01)
 
 
+def _until_killed(server: FaultServer) -> None:
+    """Let the server answer only after its first restart, so that a test can wait for it."""
+    server.script = lambda _r: answer(delay=0 if server.generation else 60)
+
+
 async def test_pages_under_way_survive_a_death() -> None:
-    with FaultServer(seconds=0.05) as server:
+    with FaultServer() as server:
+        _until_killed(server)
         provider = FakeProvider(server, restarts=1, restart_seconds=0.1)
         reading = asyncio.create_task(read_all(provider, 40, max_concurrency=8))
         while server.in_flight < 8:
@@ -138,7 +144,8 @@ async def test_a_broken_connection_alone_restarts_nothing() -> None:
 
 
 async def test_one_question_for_all_pages_of_a_dead_server() -> None:
-    with FaultServer(seconds=0.1) as server:
+    with FaultServer() as server:
+        _until_killed(server)
         provider = FakeProvider(server, restarts=1, restart_seconds=0.2)
         reading = asyncio.create_task(read_all(provider, 32))
         while server.in_flight < 32:
