@@ -7,7 +7,9 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pymupdf
+import pytest
 from contract.stage import FIRST, PAGES, written_pdf
+from support.metadata_contract import check_document
 
 if TYPE_CHECKING:
     from contract.stage import Stage
@@ -26,6 +28,15 @@ def test_fault_44_values_are_flat_with_layout_too(stage: Stage) -> None:
     for seen in stage.load(layout=True):
         assert {type(value) for value in seen.metadata.values()} <= {str, int, float, bool}
         assert json.loads(seen.metadata["layout"])
+
+
+@pytest.mark.parametrize("mode", ["page", "document", "element"])
+def test_every_mode_keeps_the_rules_of_this_package(stage: Stage, mode: str) -> None:
+    stage.only("options")
+    got = stage.load(mode=mode, layout=True)
+    assert len(got) == (1 if mode == "document" else PAGES)
+    for seen in got:
+        check_document(seen.text, seen.metadata, seen.id)
 
 
 def test_fault_41_pages_are_numbered_by_the_file(stage: Stage) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import threading
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from langchain_core.indexing import InMemoryRecordManager, aindex, index
 from langchain_core.runnables import RunnableLambda
 from langchain_core.vectorstores import InMemoryVectorStore
 from langchain_text_splitters import MarkdownTextSplitter, RecursiveCharacterTextSplitter
-from support.fault_server import FaultServer, answer, markers_in
+from support.fault_server import ChatRequest, FaultServer, Step, answer, markers_in
 
 from deepseek_ocr_loaders import DeepSeekOCRLoader, DeepSeekOCRParser
 
@@ -125,7 +126,12 @@ def test_a_changed_page_replaces_only_itself(pdf: Path, server: FaultServer) -> 
 
 
 def test_splitters_keep_the_metadata_of_the_page(pdf: Path, server: FaultServer) -> None:
-    server.script = lambda request: answer("# Title\n\n" + f"word-{request.marker} " * 300)
+    def script(request: ChatRequest) -> Step:
+        chance = random.Random(request.marker)
+        words = ["".join(chance.choices("abcdefgh", k=6)) for _ in range(300)]
+        return answer("# Title\n\n" + " ".join(f"{word}-{request.marker}" for word in words))
+
+    server.script = script
     loader = DeepSeekOCRLoader(pdf, base_url=server.base_url, layout=True)
     documents = loader.load()
     for splitter in (
@@ -135,8 +141,8 @@ def test_splitters_keep_the_metadata_of_the_page(pdf: Path, server: FaultServer)
         chunks = splitter.split_documents(documents)
         assert len(chunks) > 20
         for chunk in chunks:
-            words = set(re.findall(r"word-\d+", chunk.page_content))
-            assert words <= {f"word-{10 + chunk.metadata['page']}"}
+            pages = set(re.findall(r"-(\d+)", chunk.page_content))
+            assert pages <= {str(10 + chunk.metadata["page"])}
             assert chunk.metadata["source"] == str(pdf)
     assert len(loader.load_and_split()) >= 5
 
