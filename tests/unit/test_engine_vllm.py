@@ -271,6 +271,25 @@ def test_tuning_leaves_cores_to_the_engine() -> None:
     assert sizes == sorted(sizes)
 
 
+@pytest.mark.parametrize(
+    ("memory", "release", "wanted"),
+    [(24, (0, 26), False), (80, (0, 26), True), (141, (0, 33), True), (141, (0, 25), False)],
+)
+def test_encoder_graphs_where_they_fit_and_were_tried(
+    memory: float, release: tuple[int, int], *, wanted: bool
+) -> None:
+    arguments = vllm.serve_arguments(
+        ServerOptions(engine="vllm", model="deepseek-ai/DeepSeek-OCR"),
+        release=release,
+        cpu_only=False,
+        host="127.0.0.1",
+        port=1,
+        model="deepseek-ai/DeepSeek-OCR",
+        gpu_memory_gib=memory,
+    )
+    assert ('{"cudagraph_mm_encoder":true}' in arguments) is wanted
+
+
 # --- engine="auto" ---------------------------------------------------------------------------
 
 

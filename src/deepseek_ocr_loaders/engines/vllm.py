@@ -240,6 +240,8 @@ def serve_arguments(
         and cache in {None, "0", "0.0"}
     ):
         ours.append(("--renderer-num-workers", str(tuning.renderer_workers)))
+    if release is not None and release >= (0, 26) and tuning.encoder_graphs:  # tried on 0.26
+        ours.append(("--compilation-config", '{"cudagraph_mm_encoder":true}'))
     if options.gpu_memory_utilization is not None:
         ours.append(("--gpu-memory-utilization", str(options.gpu_memory_utilization)))
     if options.tensor_parallel_size > 1:

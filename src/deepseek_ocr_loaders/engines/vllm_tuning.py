@@ -15,17 +15,19 @@ class Tuning:
     Attributes:
         max_num_seqs: Pages that the engine works on at once.
         renderer_workers: Threads that decode and cut pictures in the API server; 1 is vLLM's own.
+        encoder_graphs: The image encoder runs from CUDA graphs, which take about 17 GiB.
     """
 
     max_num_seqs: int
     renderer_workers: int
+    encoder_graphs: bool
 
 
 def tune(*, cpu_only: bool, gpu_memory_gib: float | None, cores: int | None = None) -> Tuning:
     """Decide for a machine.
 
-    On an H200 with 16 cores, 128 pages at once and 12 renderer threads gave 7.6 pages/s where the
-    plain recipe gave 5.3; 256 at once gave a little more.
+    On an H200 with 16 cores and vLLM 0.26, 256 at once, 12 renderer threads and encoder graphs
+    gave 11.8 pages/s where the plain recipe, 128 at once, gave 4.4 (`docs/performance.md`).
 
     Args:
         cpu_only: vLLM runs on the processor.
@@ -33,7 +35,7 @@ def tune(*, cpu_only: bool, gpu_memory_gib: float | None, cores: int | None = No
         cores: Processor cores that may be used; None counts them.
     """
     if cpu_only:
-        return Tuning(max_num_seqs=4, renderer_workers=1)
+        return Tuning(max_num_seqs=4, renderer_workers=1, encoder_graphs=False)
     if cores is None:
         affinity = getattr(os, "sched_getaffinity", None)
         cores = len(affinity(0)) if affinity else os.cpu_count() or 1
@@ -42,4 +44,5 @@ def tune(*, cpu_only: bool, gpu_memory_gib: float | None, cores: int | None = No
         max_num_seqs=256 if memory >= 38 else 128 if memory >= 15 else 48,
         # A quarter of the cores is left to the engine and the user's own drawing of pages.
         renderer_workers=max(1, min(12, cores * 3 // 4)),
+        encoder_graphs=memory >= 70,
     )
