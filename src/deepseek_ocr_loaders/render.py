@@ -142,6 +142,9 @@ class PdfFile:
         except Exception as error:  # noqa: BLE001 - MuPDF raises many kinds
             msg = f"{self._source} is a PDF whose list of pages cannot be read: {explain(error)}"
             raise CorruptSourceError(msg, source=self._source) from None
+        if count > self._document.xref_length():
+            msg = f"{self._source} is a PDF whose list of pages is wrong: {count} pages in all"
+            raise CorruptSourceError(msg, source=self._source)
         if count == 0:
             damaged = ": it is damaged" if self._document.is_repaired else ""
             msg = f"{self._source} is a PDF without pages{damaged}"
@@ -313,13 +316,15 @@ def _number(text: str) -> float:
 
 def _rasterise(page: Any, matrix: Any, *, has_images: bool) -> Image.Image:
     contents = page.get_displaylist(annots=True)
-    if not has_images and _is_grey(
-        _image(contents.get_pixmap(matrix=matrix * _mupdf.Matrix(1 / _THUMBNAIL, 1 / _THUMBNAIL)))
-    ):
-        return _image(contents.get_pixmap(matrix=matrix, colorspace=_mupdf.csGRAY))
-    # A picture would be decoded twice, so its colour is looked for afterwards.
-    image = _image(contents.get_pixmap(matrix=matrix))
-    return image.convert("L") if _is_grey(image) else image
+    if has_images:
+        # A picture would be decoded twice, so its colour is looked for afterwards.
+        image = _image(contents.get_pixmap(matrix=matrix))
+        return image.convert("L") if _is_grey(image) else image
+    small = matrix * _mupdf.Matrix(1 / _THUMBNAIL, 1 / _THUMBNAIL)
+    is_grey = _is_grey(_image(contents.get_pixmap(matrix=small)))
+    return _image(
+        contents.get_pixmap(matrix=matrix, colorspace=_mupdf.csGRAY if is_grey else _mupdf.csRGB)
+    )
 
 
 def _image(pixmap: Any) -> Image.Image:

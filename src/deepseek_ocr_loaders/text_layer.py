@@ -121,7 +121,8 @@ def read_text_layer(
         thumbnail: The page as drawn, small, mode `L`, not turned.
         turn: Degrees clockwise that the picture of the page would be turned.
     """
-    blocks = [block for block in page.get_text("dict")["blocks"] if block["type"] == 0]
+    # By default each picture of the page would be decoded into the answer.
+    blocks = page.get_text("dict", flags=pymupdf.TEXTFLAGS_TEXT)["blocks"]
     if not is_sound(gather(page, blocks, thumbnail)):
         return None
     tables = list(_tables(page))
@@ -324,7 +325,7 @@ def _text_block(page: Any, lines: list[dict[str, Any]], turn: int) -> Iterator[B
 def _upright(page: Any, bbox: tuple[float, ...]) -> tuple[float, ...]:
     # MuPDF gives text and pictures on the page as it is before /Rotate.
     rectangle: Any = pymupdf.Rect
-    return tuple(rectangle(bbox) * page.rotation_matrix)
+    return tuple((rectangle(bbox) * page.rotation_matrix).normalize())
 
 
 def _box(page: Any, bbox: tuple[float, ...], turn: int) -> Box:
