@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Citation", "cite", "highlight"]
 
+_PROBES_MIN = 4
+"""Fewer probes than this fit by chance."""
+
 _SURE = 64
 """Characters of a chunk from which its probes are taken to be found by more than chance."""
 
@@ -213,13 +216,14 @@ def _probes(entries: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _search(probes: Sequence[str], pattern: str, phase: int) -> list[int]:
-    if not pattern:
+    if len(pattern) < _PROBES_MIN:
         return []
     return [
         index * PROBE_STEP - phase
         for index in range(len(probes) - len(pattern) + 1)
         if index * PROBE_STEP >= phase
         and all(probes[index + step] in {"", sign} for step, sign in enumerate(pattern))
+        and sum(map(bool, probes[index : index + len(pattern)])) >= _PROBES_MIN
     ]
 
 
