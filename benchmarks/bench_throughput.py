@@ -114,6 +114,7 @@ class Bench:
         start: float | None,
         busy: float | None,
     ) -> None:
+        """Print a case's row and keep it for the ratios."""
         pages = len(load.latencies)
         expected = pages * self.arguments.tokens
         if load.completion_tokens != expected:

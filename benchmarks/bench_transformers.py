@@ -36,8 +36,8 @@ class Transformers:
     """The model in this process."""
 
     def __init__(self, folder: Path, device: str) -> None:
-        import torch
-        from transformers import (
+        import torch  # noqa: PLC0415 - not needed for vLLM alone
+        from transformers import (  # noqa: PLC0415
             DeepseekOcr2Config,
             DeepseekOcr2ForConditionalGeneration,
             DeepseekOcr2ImageProcessor,

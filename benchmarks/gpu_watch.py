@@ -36,7 +36,8 @@ class GpuWatch:
         return self
 
     def _read(self) -> None:
-        assert self._process is not None and self._process.stdout is not None
+        assert self._process is not None
+        assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.strip().isdigit():
                 self.samples.append(float(line))

@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
     from deepseek_ocr_loaders.page import Picture
 
-WORDS = (
+TEXT = (
     "the quick brown fox jumps over a lazy dog while seven wizards make toxic brew for an evil "
     "queen and jack who vexed the grumpy boys by night quietly boxed five dozen liquor jugs near "
     "river banks where pages of dense print were scanned at dawn"
-).split()
+)
+WORDS = TEXT.split()
 
 
 def make_pdf(path: Path, pages: int, *, words: int = 550, seed: int = 0) -> Path:

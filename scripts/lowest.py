@@ -17,6 +17,7 @@ NOT_TRIED = {"vllm", "all"}
 
 
 def main() -> None:
+    """Print one constraint a line."""
     project = tomllib.loads(PROJECT.read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
     chosen = [requirements for extra, requirements in extras.items() if extra not in NOT_TRIED]

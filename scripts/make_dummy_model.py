@@ -71,6 +71,7 @@ def write_model(out: Path, *, full: bool, ocr_2: bool, wheel: Path | None) -> No
 
 
 def main() -> None:
+    """Take the arguments and write the folder."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path, help="folder to write")
     parser.add_argument("--full", action="store_true", help="the model's real size, for a GPU")
