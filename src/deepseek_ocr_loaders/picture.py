@@ -7,7 +7,7 @@ import math
 import threading
 from typing import TYPE_CHECKING, Any, cast
 
-from PIL import Image, ImageChops, ImageOps
+from PIL import Image, ImageChops, ImageFile, ImageOps
 
 from deepseek_ocr_loaders.drawing import Drawing, on_canvas
 from deepseek_ocr_loaders.errors import CorruptSourceError, SourceTooLargeError
@@ -163,7 +163,8 @@ class PictureFile:
             # JPEG decodes smaller in a fraction of the time; the larger side of either turn.
             side = max(plan.width, plan.height)
             frame.draft(None, (min(width, side), min(height, side)))
-        self._file.strict = True
+        # The decoder of JPEG 2000 itself asks for more than there is.
+        self._file.strict = ImageFile.LOAD_TRUNCATED_IMAGES and frame.format != "JPEG2000"
         try:
             frame.load()
         finally:
