@@ -41,6 +41,8 @@ def marked_processes(mark: str) -> list[psutil.Process]:
         with suppress(psutil.Error):
             if process.status() == psutil.STATUS_ZOMBIE or process.pid == os.getpid():
                 continue
+            if "resource_tracker" in " ".join(process.cmdline()):
+                continue  # multiprocessing's own, which lives as long as this process
             told = process.environ().get("DEEPSEEK_OCR_STATE_DIR") == mark
             if told or process.cwd().startswith(mark):
                 found.append(process)

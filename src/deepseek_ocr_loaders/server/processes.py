@@ -159,11 +159,15 @@ def identify(pid: int) -> ProcessId | None:
     return ProcessId(pid, row.started) if row is not None else None
 
 
-def members(family: Family) -> list[ProcessId]:
+def members(family: Family, *, search: bool = True) -> list[ProcessId]:
     """Give the living processes that are proven to belong to the family.
 
     They are: those recorded, those in the session that the engine leads, all descendants of these
     and of the living owner, and those with the marker in their environment.
+
+    Args:
+        family: Whose processes.
+        search: False leaves out the marker, which costs a look at every process of the user.
     """
     if family.boot != boot():
         return []
@@ -179,7 +183,7 @@ def members(family: Family) -> list[ProcessId]:
         holder = rows.get(leader.pid)
         if holder is None or holder.started == leader.started:
             found |= {row.pid for row in rows.values() if row.session == leader.pid}
-    if family.marker:
+    if search and family.marker:
         found |= {row.pid for row in rows.values() if _is_marked(row.pid, family.marker)}
     roots = set(found)
     if (owner := family.owner) and (row := rows.get(owner.pid)) and row.started == owner.started:
@@ -288,7 +292,7 @@ def listens(family: Family, port: int) -> bool:
                         return True
         return False
     sockets = _listening_sockets(port)
-    for member in members(family):
+    for member in members(family, search=False):
         with suppress(OSError):
             for descriptor in Path(f"/proc/{member.pid}/fd").iterdir():
                 with suppress(OSError):

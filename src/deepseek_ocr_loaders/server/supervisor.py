@@ -482,7 +482,8 @@ class Supervisor:
             changed = bool(stage) and stage != self.state.stage
             self.state.stage = stage or self.state.stage
         spared = {self.reaper[0]} if self.reaper else set()
-        seen = tuple(p for p in members(self.state.family) if p.pid not in spared)
+        family = members(self.state.family, search=False)
+        seen = tuple(found for found in family if found.pid not in spared)
         if seen != self.state.family.others:
             self.state.family.others = seen
             changed = True
