@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Citation", "cite", "highlight"]
 
+_GAP = "\0"
 _PROBES_MIN = 4
 """Fewer probes than this fit by chance."""
 
@@ -192,8 +194,13 @@ def _offset(entries: Sequence[Mapping[str, Any]], node: Any, text: str) -> int |
     """Find where in its Document a chunk begins; None where that cannot be told."""
     probes = _probes(entries)
     noted = node.metadata.get("start_index", getattr(node, "start_char_idx", None))
-    if isinstance(noted, int) and noted >= 0 and _fits(probes, text, noted):
-        return noted
+    length = max((entry["end"] for entry in entries if "end" in entry), default=0)
+    for at in (noted, 0 if len(text) >= length else None):
+        # Only an offset at which the characters are the same is believed.
+        if isinstance(at, int) and at >= 0:
+            first = -at % PROBE_STEP
+            if _fits(probes, text[first : length - at : PROBE_STEP], (at + first) // PROBE_STEP):
+                return at
     places = [
         place
         for phase in range(PROBE_STEP)
@@ -218,22 +225,21 @@ def _probes(entries: Sequence[Mapping[str, Any]]) -> list[str]:
 def _search(probes: Sequence[str], pattern: str, phase: int) -> list[int]:
     if len(pattern) < _PROBES_MIN:
         return []
+    signs = "".join(f"[{re.escape(sign)}{_GAP}]" for sign in pattern[:64])
+    haystack = "".join(probe or _GAP for probe in probes)
     return [
-        index * PROBE_STEP - phase
-        for index in range(len(probes) - len(pattern) + 1)
-        if index * PROBE_STEP >= phase
-        and all(probes[index + step] in {"", sign} for step, sign in enumerate(pattern))
-        and sum(map(bool, probes[index : index + len(pattern)])) >= _PROBES_MIN
+        found.start() * PROBE_STEP - phase
+        for found in re.finditer(f"(?=({signs}))", haystack, re.DOTALL)
+        if found.start() * PROBE_STEP >= phase
+        and len(found[1]) - found[1].count(_GAP) >= _PROBES_MIN
+        and _fits(probes, pattern, found.start())
     ]
 
 
-def _fits(probes: Sequence[str], text: str, at: int) -> bool:
-    first = -at % PROBE_STEP
-    index = (at + first) // PROBE_STEP
-    pattern = text[first::PROBE_STEP]
+def _fits(probes: Sequence[str], pattern: str, index: int) -> bool:
     there = probes[index : index + len(pattern)]
-    return len(there) >= len(pattern) - 1 and all(
-        probe in {"", character} for probe, character in zip(there, pattern, strict=False)
+    return len(there) == len(pattern) and all(
+        probe in {"", sign} for probe, sign in zip(there, pattern, strict=True)
     )
 
 
