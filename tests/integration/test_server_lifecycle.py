@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import pickle
+import shutil
 import signal
 import socket
 import subprocess
@@ -224,6 +225,16 @@ def test_symlink_in_place_of_the_log_is_not_followed(
     with pytest.raises(ServerError):
         server().start()
     assert victim.read_text() == "precious"
+
+
+def test_removed_state_folder_ends_the_server(script: Script, state_dir: Path) -> None:
+    script()
+    one = server().start()
+    shutil.rmtree(state_dir)
+    wait_for(lambda: not marked_processes(str(state_dir)))
+    one.stop()
+    with server() as another:
+        assert ask(another) == 200
 
 
 # --- sharing ---------------------------------------------------------------------------

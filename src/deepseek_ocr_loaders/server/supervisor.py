@@ -162,6 +162,9 @@ class Supervisor:
         left = self._end_engine()
         if left:
             failure["message"] += f" These processes could not be ended: {[p.pid for p in left]}."
+        if not self.folder.path.is_dir():
+            self._dismiss_reaper()
+            return
         with suppress(OSError, LockTimeoutError), exclusive(self.folder.gate, timeout=10):
             lease.scan(self.folder, tidy=True)
             self.folder.keep.unlink(missing_ok=True)
@@ -171,10 +174,7 @@ class Supervisor:
             self.state.api_key = ""
             self._publish()
         self.log.close()
-        if self.reaper is not None:
-            os.write(self.reaper[1], b"done")
-            with suppress(ChildProcessError):
-                os.waitpid(self.reaper[0], 0)
+        self._dismiss_reaper()
 
     def _serve(self) -> None:
         deaths = 0
@@ -449,6 +449,9 @@ class Supervisor:
         self.log.flush()
 
     def _look_at_leases(self) -> None:
+        if not self.folder.path.is_dir():
+            msg = "The server's state folder was removed."
+            raise _Stop(msg)
         try:
             with exclusive(self.folder.gate, timeout=0):
                 found = lease.scan(self.folder, tidy=True)
@@ -545,6 +548,12 @@ class Supervisor:
             _reap_after(reading, self.folder, self.state.run)
         os.close(reading)
         self.reaper = (pid, writing)
+
+    def _dismiss_reaper(self) -> None:
+        if self.reaper is not None:
+            os.write(self.reaper[1], b"done")
+            with suppress(ChildProcessError):
+                os.waitpid(self.reaper[0], 0)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         del number, frame
