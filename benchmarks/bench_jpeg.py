@@ -32,7 +32,7 @@ def scan(seed: int) -> tuple[Image.Image, str]:
         matrix=pymupdf.Matrix(1280 / 595, 1920 / 842), colorspace=pymupdf.csGRAY
     )
     image = Image.frombytes("L", (pixmap.width, pixmap.height), pixmap.samples)
-    grain = Image.effect_noise(image.size, 25 + 10 * (seed % 3))
+    grain = Image.effect_noise(image.size, 8 + 6 * (seed % 3))
     return ImageChops.add(image.point(lambda value: 30 + value * 0.8), grain, 1, -128), (
         page.get_text()
     )
@@ -59,6 +59,7 @@ def main() -> None:
             print(
                 f"page {seed + 1}, {name}: {share:.2%} of the words wrong, {len(data) // 1024} kB"
             )
+    print(f"{pages} pages of about {len(printed.split())} words")
     print(", ".join(f"{name}: {share:.2%}" for name, share in totals.items()))
 
 

@@ -28,7 +28,7 @@ _GRAIN = 0.3
 """A picture whose luminance deflates to more than this share is a photograph; drawn text stays
 below 0.2, paper from a scanner comes out at 0.4 and more."""
 
-_JPEG_QUALITY = 90
+_JPEG_QUALITY = 93
 _SAMPLED_ROWS = 32
 _HEADER = 1000
 """Bytes that a small picture is allowed beyond that: it is cheap either way."""

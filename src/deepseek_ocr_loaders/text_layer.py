@@ -40,7 +40,7 @@ _MOST_ACCENTS = 0.4
 _MOST_INK_OUTSIDE = 0.5
 
 _FEWEST_LETTERS = 40
-"""With fewer Latin letters their frequency says nothing."""
+"""With fewer Latin letters, or where most are not Latin, their frequency says nothing."""
 
 _DARK = 160
 """Pixels of the page that are darker than this, of 255, are ink; tinted backgrounds are not."""
@@ -186,8 +186,9 @@ def _is_meaningless(character: str) -> bool:
 
 
 def _letters(visible: list[str]) -> tuple[float, float]:
-    latin = [c for c in visible if c.isalpha() and unicodedata.name(c, "").startswith("LATIN")]
-    if len(latin) < _FEWEST_LETTERS:
+    letters = [character for character in visible if character.isalpha()]
+    latin = [c for c in letters if unicodedata.name(c, "").startswith("LATIN")]
+    if len(latin) < max(_FEWEST_LETTERS, len(letters) / 2):
         return 1.0, 0.0
     counts = Counter(unicodedata.normalize("NFKD", character)[0].lower() for character in latin)
     product = sum(counts[letter] * share for letter, share in _LETTERS.items())

@@ -230,3 +230,10 @@ def test_layer_in_a_wrong_encoding_is_sent(shift: int) -> None:
 )
 def test_layer_of_garbage_is_sent(garbage: str) -> None:
     assert layer(written(garbage)) is None
+
+
+def test_layer_in_chinese_with_some_latin_is_read() -> None:
+    text = "蒙牛桶装原味酸牛奶 1100g, 冠益乳 XL, 散称华联粉条 2700549 ZZZQQQ; " * 12
+    blocks = layer(written(text, fontname="china-s"))
+    assert blocks is not None
+    assert "蒙牛桶装原味酸牛奶" in blocks[0].text
