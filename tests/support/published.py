@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +16,6 @@ from support.markdown import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 def copy_examples(folder: Path) -> Path:
@@ -34,5 +35,9 @@ def embedded_engine(folder: Path) -> Iterator[dict[str, str]]:
         patch.setenv("DEEPSEEK_OCR_CACHE", str(folder / "cache"))
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache-home"))
         patch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+        # The command line is called by its name; the environment need not be activated.
+        patch.setenv(
+            "PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        )
         with DeepSeekOCRServer():
             yield dict(os.environ)
