@@ -73,6 +73,7 @@ _BRACKET = re.compile(r"[\[\]]")
 _INNER_GROUP = re.compile(r"\[([^\[\]]*)(?:\]|\Z)")
 _LABEL_BEFORE_GROUP = re.compile(r"[\s,\]]*([A-Za-z][A-Za-z0-9_-]{0,40})?[ \t:]*(?=\[)")
 _NO_TEXT = re.compile(r"[\s\[\],;:.()-]*")
+_SPLICES_MAX = 8
 _SHORTEST_BOX = len("[1,2,3,4")
 _PAYLOAD_MAX = 16_384
 """Characters of one det tag that are read: twice what the longest answer could hold."""
@@ -201,7 +202,9 @@ def _read_det_without_brackets(payload: str, det: _Det) -> None:
 
 def _group_end(payload: str, start: int) -> int:
     """Find the end of the bracket group that opens at `start`."""
-    if end := _balanced_end(payload, start):
+    end = _balanced_end(payload, start)
+    group = payload[start:end]
+    if end and not ("\n" in group and _is_prose(group)):
         return end
     # Not balanced: it ends with its line, or before words on that line, so that none are lost.
     line_end = payload.find("\n", start)
@@ -357,9 +360,19 @@ class _Draft:
                 label = label or ("text" if refs_hold_text else None)
             else:
                 label = ref_label
+        text = _without_spliced_tags(text)
         if not (label or self.boxes or text or self.flags):
             return None
         return Block(label, text, tuple(self.boxes or ()), tuple(self.flags or ()))
+
+
+def _without_spliced_tags(text: str) -> str:
+    """Remove tags that came together when what stood within them was removed."""
+    for _ in range(_SPLICES_MAX):
+        if "<|" not in text or (spliced := _TAG.sub("", text)) == text:
+            break
+        text = spliced.strip()
+    return text
 
 
 def _trim(text: str, *, after_tag: bool) -> str:
