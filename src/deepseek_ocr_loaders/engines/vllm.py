@@ -271,13 +271,21 @@ def context_tokens(text: str) -> int:
 
 
 def engine_variables(
-    arguments: Sequence[str], *, release: Version | None, offline: bool, api_key: str
+    arguments: Sequence[str],
+    *,
+    release: Version | None,
+    offline: bool,
+    api_key: str,
+    cpu_only: bool = False,
 ) -> dict[str, str]:
     """Give the variables that vLLM needs from us."""
     out = {"VLLM_API_KEY": api_key, "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
     if flag_value(arguments, "--logits-processors") and (release is None or release >= (0, 31)):
         # From 0.31 on, the second model runner is the default on a GPU and refuses the processor.
         out["VLLM_USE_V2_MODEL_RUNNER"] = "0"
+    if cpu_only and "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS" not in os.environ:
+        # vLLM counts a step of over 300 s as a dead engine; on a busy processor one takes longer.
+        out["VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS"] = "3600"
     if offline:
         out |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     return out
@@ -363,7 +371,11 @@ class VllmEngine:
             gpu_memory_gib=min(memory) if memory else None,
         )
         own = engine_variables(
-            arguments, release=installed.release, offline=options.offline, api_key=api_key
+            arguments,
+            release=installed.release,
+            offline=options.offline,
+            api_key=api_key,
+            cpu_only=installed.cpu_only,
         )
         given = dict(options.env)
         offline = {**os.environ, **own, **given}.get("HF_HUB_OFFLINE", "").lower() in {

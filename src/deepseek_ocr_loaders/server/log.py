@@ -20,6 +20,8 @@ __all__ = ["EngineLog", "read_tail"]
 
 _TAIL_LINES = 120
 _LONGEST_LINE = 16_384
+# Asked every two seconds, it would push the cause of a death out of the end of the log.
+_OWN_QUESTION = re.compile(r'"GET /health HTTP/1\.\d" 200')
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -86,7 +88,7 @@ class EngineLog:
         out = []
         for raw in lines:
             line = self._clean(raw)
-            if not line:
+            if not line or _OWN_QUESTION.search(line):
                 continue
             self._lines.append(line[:2_000])
             self.stage = stage_of(line) or self.stage
