@@ -28,6 +28,7 @@ from deepseek_ocr_loaders.server.control import stop_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+from contextlib import suppress
     from pathlib import Path
 
     import psutil
@@ -69,6 +70,15 @@ def pdf(tmp_path: Path) -> Path:
 def descendants(state_dir: Path) -> list[psutil.Process]:
     (engine,) = engine_processes(state_dir)
     return engine.children(recursive=True)
+
+
+def alive(family: list[psutil.Process]) -> list[psutil.Process]:
+    found = []
+    for process in family:
+        with suppress(psutil.NoSuchProcess):
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
 
 
 def test_life_with_a_worker_that_dies(pdf: Path, state_dir: Path) -> None:
@@ -117,7 +127,7 @@ def test_life_with_a_worker_that_dies(pdf: Path, state_dir: Path) -> None:
         family = [*engine_processes(state_dir), *descendants(state_dir)]
     assert marked_processes(str(state_dir)) == []
     # By process too: vLLM's own children rename themselves and hide their environment.
-    assert not [process for process in family if process.is_running()]
+    assert not alive(family)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -136,7 +146,7 @@ def test_nothing_is_left_of_a_program_that_ends(
     assert len(family) >= 3
     user.send_signal(number)
     user.wait()
-    wait_for(lambda: not any(process.is_running() for process in family))
+    wait_for(lambda: not alive(family))
     wait_for(lambda: not marked_processes(str(state_dir)))
 
 
@@ -149,4 +159,4 @@ def test_api_server_that_is_killed_leaves_no_orphans(state_dir: Path) -> None:
         after = asyncio.run(server.recover(before))
         assert after is not None
         # Left alone they would live on and hold the GPU.
-        assert not [process for process in orphans if process.is_running()]
+        assert not alive(orphans)
