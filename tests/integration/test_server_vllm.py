@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import urllib.request
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pymupdf
@@ -28,7 +29,6 @@ from deepseek_ocr_loaders.server.control import stop_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-from contextlib import suppress
     from pathlib import Path
 
     import psutil
