@@ -11,6 +11,7 @@ import urllib.request
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import psutil
 import pymupdf
 import pytest
 from support.servers import (
@@ -30,8 +31,6 @@ from deepseek_ocr_loaders.server.control import stop_all
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    import psutil
 
 __all__ = ["launch", "state_dir"]
 
