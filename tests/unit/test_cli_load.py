@@ -30,7 +30,7 @@ from deepseek_ocr_loaders.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PROGRAM = [sys.executable, "-c", "from deepseek_ocr_loaders.cli import main; main()"]
+PROGRAM = [sys.executable, "-m", "deepseek_ocr_loaders"]
 
 
 @pytest.fixture
