@@ -246,7 +246,8 @@ async def test_fault_36_the_first_connection_is_reset() -> None:
 
 async def test_fault_36_keep_alive_is_closed_after_each_reply() -> None:
     with FaultServer(close_each=True) as server:
-        results = await read_all(server, 40, max_concurrency=4)
+        # The waits are taken out here, so each connection of the pool may cost an attempt.
+        results = await read_all(server, 40, max_concurrency=4, retries=8)
     assert pairing(results) == list(range(40))
 
 
