@@ -13,7 +13,7 @@ import argparse
 import gc
 import io
 import random
-import resource
+import re
 import statistics
 import subprocess
 import sys
@@ -170,7 +170,8 @@ def peak(path: str) -> None:
         for index in range(opened.info.total_pages):
             opened.picture(index)
     gc.collect()
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+    # Unlike `ru_maxrss`, this does not count what the parent had before the process began.
+    print(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 
 
 def memory() -> None:
@@ -182,7 +183,7 @@ def memory() -> None:
                 big(path, pages, pictures=pictures)
                 command = [sys.executable, __file__, "--peak", str(path)]
                 done = subprocess.run(command, capture_output=True, text=True, check=True)
-                found[pages] = int(done.stdout)
+                found[pages] = int(done.stdout) // 1024
                 size = path.stat().st_size // 2**20
                 print(f"{pages} pages, {size} MB, pictures {pictures}: peak {found[pages]} MB")
             print(f"1,000 pages peak {found[1000] - found[10]} MB above 10 pages")

@@ -95,6 +95,7 @@ def main() -> None:
         for number, what, share in results[name]:
             print(f"{name} page {number}: {what or f'{share:.2%} of the pixels'}", flush=True)
     print(f"{same} of {pages} pages are the same")
+    results[""] = [(pages, str(same), 0.0)]
     (given.folder / "poppler.json").write_text(json.dumps(results, indent=1))
 
 

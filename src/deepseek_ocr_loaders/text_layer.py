@@ -48,6 +48,8 @@ _DARK = 160
 _THIN = 3
 """A box narrower than this, in points, is a rule."""
 
+_SPACE = 32
+
 _GLYPH = re.compile(r"\(cid:\d+\)|/g\d+")
 """What some extractors write for a glyph without a character."""
 
@@ -167,7 +169,7 @@ def gather(page: Any, blocks: list[dict[str, Any]], thumbnail: Image.Image) -> E
 
 def _hidden(page: Any) -> int:
     return sum(
-        len(span["chars"])
+        sum(code != _SPACE for code, *_ in span["chars"])
         for span in page.get_texttrace()
         if span["type"] == 3 or span["opacity"] == 0
     )
