@@ -36,7 +36,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeepSeekOCRServ
         given = DeepSeekOCRServer(
             engine="vllm",
             model=os.environ["DEEPSEEK_OCR_TEST_MODEL"],
-            extra_args=["--load-format", "dummy", "--enforce-eager", "--max-num-seqs", "4"],
+            extra_args=[
+                *("--load-format", "dummy", "--enforce-eager", "--max-num-seqs", "4"),
+                # Noise does not end by itself: without a limit each answer has 8,000 tokens.
+                *("--max-model-len", "1024"),
+            ],
             env={
                 "VLLM_CPU_KVCACHE_SPACE": "1",
                 "HF_HUB_OFFLINE": "1",
