@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["encode", "encode_png"]
 
-_SHORTEST_RUN = 8
-"""Fewer white rows than this are left to the compressor: a splice costs it what it has learnt."""
+_SHORTEST_RUN = 32
+"""Fewer white rows than this are left to the compressor: a splice costs it what it has learnt, and
+the thread its turn at the interpreter's lock."""
 
 _GRAIN = 0.3
 """A picture whose luminance deflates to more than this share is a photograph; drawn text stays
