@@ -60,9 +60,13 @@ def read_jsonl(lines: Iterable[str]) -> Iterator[DocumentData]:
     """
     from deepseek_ocr_loaders.documents import DocumentData  # noqa: PLC0415 - rarely wanted
 
-    for line in lines:
-        if line.strip():
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
             value = json.loads(line)
-            yield DocumentData(
-                id=value["id"], text=value["page_content"], metadata=value["metadata"]
-            )
+            text, metadata, id_ = value["page_content"], value["metadata"], value["id"]
+        except (ValueError, KeyError, TypeError) as error:
+            msg = f"line {number} is no Document: {type(error).__name__}: {error}"
+            raise ValueError(msg) from None
+        yield DocumentData(id=id_, text=text, metadata=metadata)
