@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["launch", "state_dir"]
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.vllm, pytest.mark.long, pytest.mark.timeout(1800)]
 
 PAGES = 8
 

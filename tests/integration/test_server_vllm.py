@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["launch", "state_dir"]
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.vllm, pytest.mark.long, pytest.mark.timeout(1800)]
 
 ARGUMENTS = ["--load-format", "dummy", "--enforce-eager", "--max-num-seqs", "4"]
 VARIABLES = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
