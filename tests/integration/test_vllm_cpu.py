@@ -81,6 +81,7 @@ def ask(server: DeepSeekOCRServer, picture: Picture, **fields: object) -> Reply:
     return asyncio.run(send())
 
 
+@pytest.mark.long
 def test_a_page_through_the_loader(server: DeepSeekOCRServer, pdf: Path) -> None:
     loader = DeepSeekOCRLoader(pdf, server=server, detail="low")
     (document,) = loader.load()
@@ -100,6 +101,7 @@ def test_a_page_through_the_loader(server: DeepSeekOCRServer, pdf: Path) -> None
         assert attempt.outcome != "failed"
 
 
+@pytest.mark.long
 def test_the_reader_gives_the_same_text(server: DeepSeekOCRServer, pdf: Path) -> None:
     options = {"server": server, "detail": "low"}
     (from_loader,) = DeepSeekOCRLoader(pdf, **options).load()
@@ -116,6 +118,7 @@ def test_usage_and_finish_reason_at_the_token_limit(
     assert reply.usage.completion_tokens == 7
 
 
+@pytest.mark.long
 def test_a_loop_is_stopped_by_the_server(server: DeepSeekOCRServer, picture: Picture) -> None:
     fields = ladder.fields(ladder.PLAIN, server.endpoint, "pdf")
     assert set(fields) == {"repetition_detection"}
@@ -124,6 +127,7 @@ def test_a_loop_is_stopped_by_the_server(server: DeepSeekOCRServer, picture: Pic
     assert reply.finish_reason == "repetition"
 
 
+@pytest.mark.long
 def test_ngram_limits_are_obeyed(server: DeepSeekOCRServer, picture: Picture) -> None:
     limits = ladder.fields(ladder.NGRAM, server.endpoint, "pdf")["vllm_xargs"]
     free = ask(server, picture, max_tokens=40)
