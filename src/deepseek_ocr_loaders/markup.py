@@ -493,7 +493,10 @@ class _Parser:
         content = self.raw[self.at : start]
         opening = _LABEL_BEFORE_GROUP.match(content)
         self.draft.flag("unclosed_det")
-        if opening is None:
+        if opening is None or (
+            # Brackets on a later line are text, unless they hold nothing but numbers.
+            "\n" in opening[0] and not _BOXES_AT_START.match(content, opening.end())
+        ):
             return index + 1
         line_end = content.find("\n", opening.end())
         line = content if line_end < 0 else content[:line_end]

@@ -277,6 +277,8 @@ def test_fault_04_missing_and_damaged_tags_cost_nothing(raw: str) -> None:
         ("<|ref|>text<|/ref|><|det|>[[40, 61\nBody [1] goes on", "Body [1] goes on"),
         ("<|ref|>text<|/ref|><|det|>[[40, 61, 900, 88]]\nBody\n<|/det|>tail", "Body\ntail"),
         ("<|ref|>text<|/ref|><|det|>[[40, 61 Body text\nMore<|/det|>", "Body text\nMore"),
+        ("<|det|>\n\n[[see note 1, 2, 3, 4]]\nBody", "[[see note 1, 2, 3, 4]]\nBody"),
+        ("<|det|>\n[[1, 2, 3, 4]]\nBody", "Body"),
         ("x <| y |> z", "x <| y |> z"),
         ("List.map f <| xs", "List.map f <| xs"),
     ],
