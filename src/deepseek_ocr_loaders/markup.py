@@ -154,44 +154,49 @@ def _read_det(payload: str) -> _Det:
         det.rest += payload[_PAYLOAD_MAX:].lstrip("0123456789[], \t\n-")
         return det
     if plain := _PLAIN_DET.fullmatch(payload):
-        _add_box(list(map(int, plain.groups())), det)
+        x1, y1, x2, y2 = map(int, plain.groups())
+        if x1 < x2 and y1 < y2:
+            det.boxes.append(Box(x1, y1, x2, y2))
+        else:
+            _add_box([x1, y1, x2, y2], det)
         return det
-    at = payload.find("[")
-    if at < 0:
+    if "[" in payload:
+        _read_groups(payload, det)
+    else:
         _read_det_without_brackets(payload, det)
-        return det
+    return det
+
+
+def _read_groups(payload: str, det: _Det) -> None:
+    at = payload.index("[")
     before = payload[:at].strip().rstrip(":")
-    if _as_label(before, strict=False):
-        det.label = _as_label(before, strict=False)
+    if _any_label(before):
+        det.label = _any_label(before)
     elif not _NO_TEXT.fullmatch(before):
         det.rest = before
-    first = True
-    while True:
-        end = _group_end(payload, at)
+    end = _group_end(payload, at)
+    _read_boxes(payload[at:end], det)
+    # More groups, each perhaps with its label, as long as they are boxes: all else is text.
+    while following := _LABEL_BEFORE_GROUP.match(payload, end):
+        group_end = _group_end(payload, following.end())
         found = _Det()
-        _read_boxes(payload[at:end], found)
-        if not first and not found.boxes:
+        _read_boxes(payload[following.end() : group_end], found)
+        if not found.boxes:
             break
-        first = False
         det.boxes += found.boxes
         det.flags |= found.flags
-        following = _LABEL_BEFORE_GROUP.match(payload, end)
-        if following is None:
-            at = end
-            break
-        at = following.end()
-    after = payload[at:].lstrip("] \t,")
+        end = group_end
+    after = payload[end:].lstrip("] \t,")
     if not _NO_TEXT.fullmatch(after):
         det.rest = f"{det.rest}\n{after}" if det.rest else after
-    return det
 
 
 def _read_det_without_brackets(payload: str, det: _Det) -> None:
     word = payload.strip()
     if not word:
         det.flags["no_box"] = None
-    elif _as_label(word, strict=False):
-        det.label = _as_label(word, strict=False)
+    elif _any_label(word):
+        det.label = _any_label(word)
         det.flags["no_box"] = None
     elif _is_prose(word):
         det.rest = payload
@@ -272,17 +277,17 @@ def _add_box(numbers: list[int], det: _Det) -> None:
 
 
 @lru_cache(maxsize=256)
-def _as_label(word: str, *, strict: bool) -> str | None:
-    """Give the label that `word` is, in lower case with underscores; None where it is text."""
-    word = word.strip()
-    if word in LABELS:
-        return word
-    if len(word) > 64:
-        return None
-    known = word.lower().replace("-", "_").replace(" ", "_")
-    if known in LABELS:
-        return known
-    return word if not strict and _LABEL.fullmatch(word) else None
+def _known_label(word: str) -> str | None:
+    """Give the known label that `word` is, in lower case with underscores; else None."""
+    known = word.strip().lower().replace("-", "_").replace(" ", "_") if len(word) <= 64 else ""
+    return known if known in LABELS else None
+
+
+@lru_cache(maxsize=256)
+def _any_label(word: str) -> str | None:
+    """Give the label that `word` is or might be; None where it is text."""
+    known = _known_label(word)
+    return known or (word.strip() if _LABEL.fullmatch(word.strip()) else None)
 
 
 class _Draft:
@@ -354,7 +359,7 @@ class _Draft:
         text = _trim("".join(self.body or ()), after_tag=self.tagged)
         ref = self.ref and self.ref.strip()
         if ref:
-            ref_label = None if refs_hold_text else _as_label(ref, strict=False)
+            ref_label = None if refs_hold_text else _any_label(ref)
             if ref_label is None:
                 text = f"{ref}\n{text}" if text else ref
                 label = label or ("text" if refs_hold_text else None)
@@ -388,7 +393,7 @@ def _trim(text: str, *, after_tag: bool) -> str:
 def _is_labelled(drafts: list[_Draft]) -> bool:
     """Tell whether refs are labels although the prompt asked for text in them."""
     named = [draft for draft in drafts if draft.ref is not None and draft.ref.strip()]
-    known = [draft for draft in named if _as_label(draft.ref or "", strict=True)]
+    known = [draft for draft in named if _known_label(draft.ref or "")]
     return 2 * len(known) >= len(named) and any(draft.has_text for draft in known)
 
 
@@ -465,7 +470,7 @@ class _Parser:
             return index + 1
         draft = self._open()
         draft.flag("unclosed_ref")
-        if self.refs_hold_text or _as_label(word, strict=not newline):
+        if self.refs_hold_text or (_any_label if newline else _known_label)(word):
             draft.ref = word
             self.at += len(line) + len(newline)
         return index + 1
@@ -530,7 +535,7 @@ class _Parser:
         elif not self.refs_hold_text and self._next(index)[0] == "det":
             tail = before[before.rfind("\n") + 1 :][-80:].split()
             word = _OPENER_DEBRIS.sub("", tail[-1]) if tail else ""
-            if _as_label(word, strict=True):
+            if _known_label(word):
                 draft.pop()
                 draft.add(before[: before.rfind(tail[-1])])
                 self._open().ref = word
@@ -545,7 +550,7 @@ class _Parser:
             self.at = end
             return index + 2
         named = kind == "ref" and following == "/ref" and not self.refs_hold_text
-        if named and _as_label(content, strict=True):
+        if named and _known_label(content):
             self.at = end
             return index + 2
         return index + 1
@@ -584,7 +589,7 @@ def _bare_tags(raw: str, *, refs_hold_text: bool) -> Iterator[tuple[int, int, st
     """Give start, end, ref and payload of what may be a tag without its tokens."""
     if not refs_hold_text:
         for found in _BARE_LABELLED.finditer(raw):
-            if _as_label(found[1], strict=False):
+            if _any_label(found[1]):
                 yield found.start(), found.end(), found[1], found[2]
         return
     at = 0
