@@ -279,6 +279,8 @@ def test_fault_04_missing_and_damaged_tags_cost_nothing(raw: str) -> None:
         ("<|ref|>text<|/ref|><|det|>[[40, 61 Body text\nMore<|/det|>", "Body text\nMore"),
         ("<|det|>\n\n[[see note 1, 2, 3, 4]]\nBody", "[[see note 1, 2, 3, 4]]\nBody"),
         ("<|det|>\n[[1, 2, 3, 4]]\nBody", "Body"),
+        ("<|det|>[[1, 2\nsome words, 3, 4]]<|/det|>\nBody", "some words, 3, 4]]\nBody"),
+        ("A<|<|/ref|>/ref|>B<|<|/det|>det|>C", "ABC"),
         ("<|det|>[[1,2,3,4]]\nsee [1] there<|/det|>\nBody", "see [1] there\nBody"),
         ("<|det|>[[1,2,3,4]] see [1,2] and [3]<|/det|>", "see [1,2] and [3]"),
         ("x <| y |> z", "x <| y |> z"),
