@@ -124,7 +124,10 @@ class LlamaIndexReader(Subject):
     framework = "llama-index"
 
     def lazy(self, made: Any, path: Path) -> Iterator[Any]:
-        return iter(made.lazy_load_data(path))
+        try:
+            return iter(made.lazy_load_data(path))
+        except NotImplementedError:  # the base class says so; what it can do is looked at
+            return iter(made.load_data(path))
 
     def load(self, made: Any, path: Path) -> list[Any]:
         documents: list[Any] = made.load_data(path)
@@ -132,8 +135,12 @@ class LlamaIndexReader(Subject):
 
     def alazy(self, made: Any, path: Path) -> AsyncIterator[Any] | None:
         async def each() -> AsyncIterator[Any]:
-            # LlamaIndex awaits the whole and then iterates.
-            for document in await made.alazy_load_data(path):
+            try:
+                # LlamaIndex awaits the whole and then iterates.
+                documents = await made.alazy_load_data(path)
+            except NotImplementedError:
+                documents = await made.aload_data(path)
+            for document in documents:
                 yield document
 
         return each()
