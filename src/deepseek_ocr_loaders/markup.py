@@ -9,7 +9,6 @@ looked at a bounded number of times.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -64,7 +63,10 @@ _BARE_TEXT = re.compile(rf"({_BARE_BOXES})[ \t]*\Z")
 _BOXES_AT_START = re.compile(rf"[ \t]*({_BARE_BOXES})")
 _BOXES_AT_END = re.compile(rf"\A\s*({_BARE_BOXES})\s*\Z")
 
-_PLAIN_DET = re.compile(r"\[\[([0-9]{1,3}), ?([0-9]{1,3}), ?([0-9]{1,3}), ?([0-9]{1,3})\]\]")
+_ONE_BOX = re.compile(r"\[\[([0-9]{1,3}), ?([0-9]{1,3}), ?([0-9]{1,3}), ?([0-9]{1,3})\]\]")
+_PLAIN_BOX = r"\[[0-9]{1,3}(?:, ?[0-9]{1,3}){3}\]"
+_BOXES = re.compile(rf"[\s,]*\[{_PLAIN_BOX}(?:, ?{_PLAIN_BOX})*\]")
+_INTEGER = re.compile(r"[0-9]+")
 _NUMBER = re.compile(r"(?<![0-9])(-?[0-9]{1,4})(?:\.[0-9]{1,9})?(?![0-9])")
 _LONE_DASH = re.compile(r"-(?![0-9])")
 _JUNK_MAX = 4
@@ -93,8 +95,10 @@ def parse(raw: str, *, prompt: str = "markdown") -> tuple[Block, ...]:
         drafts = _parse_bare(raw, refs_hold_text=refs_hold_text)
     else:
         drafts = _Parser(raw, refs_hold_text=refs_hold_text).run()
-    if refs_hold_text and _is_labelled(drafts):
-        refs_hold_text = False
+    if refs_hold_text:
+        whole = list(drafts)
+        refs_hold_text = not _is_labelled(whole)
+        drafts = iter(whole)
     blocks = (draft.finish(refs_hold_text=refs_hold_text) for draft in drafts)
     return tuple(block for block in blocks if block is not None)
 
@@ -135,14 +139,26 @@ def outer_tables(text: str) -> list[tuple[int, int]]:
 # --- boxes --------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Det:
+class _Flagged:
+    """Boxes, and what was wrong with them.
+
+    The defaults are of the class: an adversarial answer makes a hundred thousand of these, and
+    most of them need no box, or no flag.
+    """
+
+    boxes: list[Box] | None = None
+    flags: tuple[str, ...] = ()
+
+    def flag(self, name: str) -> None:
+        if name not in self.flags:
+            self.flags += (name,)
+
+
+class _Det(_Flagged):
     """What the inside of a det tag says."""
 
     label: str | None = None
-    boxes: list[Box] = field(default_factory=list)
-    flags: dict[str, None] = field(default_factory=dict)
-    rest: str = ""
+    rest = ""
 
 
 def _read_det(payload: str) -> _Det:
@@ -150,21 +166,30 @@ def _read_det(payload: str) -> _Det:
     det = _Det()
     if len(payload) > _PAYLOAD_MAX:
         det = _read_det(payload[:_PAYLOAD_MAX])
-        det.flags["bad_box"] = None
+        det.flag("bad_box")
         det.rest += payload[_PAYLOAD_MAX:].lstrip("0123456789[], \t\n-")
         return det
-    if plain := _PLAIN_DET.fullmatch(payload):
-        x1, y1, x2, y2 = map(int, plain.groups())
-        if x1 < x2 and y1 < y2:
-            det.boxes.append(Box(x1, y1, x2, y2))
-        else:
-            _add_box([x1, y1, x2, y2], det)
+    if _read_sound_boxes(payload, det):
         return det
     if "[" in payload:
         _read_groups(payload, det)
     else:
         _read_det_without_brackets(payload, det)
     return det
+
+
+def _read_sound_boxes(payload: str, det: _Det) -> bool:
+    """Read what is written as it should be, which is nearly always all there is."""
+    if one := _ONE_BOX.fullmatch(payload):
+        x1, y1, x2, y2 = map(int, one.groups())
+        _add_box(x1, y1, x2, y2, det)
+        return True
+    if not _BOXES.fullmatch(payload):
+        return False
+    numbers = map(int, _INTEGER.findall(payload))
+    for x1, y1, x2, y2 in zip(numbers, numbers, numbers, numbers, strict=True):
+        _add_box(x1, y1, x2, y2, det)
+    return True
 
 
 def _read_groups(payload: str, det: _Det) -> None:
@@ -183,8 +208,9 @@ def _read_groups(payload: str, det: _Det) -> None:
         _read_boxes(payload[following.end() : group_end], found)
         if not found.boxes:
             break
-        det.boxes += found.boxes
-        det.flags |= found.flags
+        det.boxes = [*(det.boxes or ()), *found.boxes]
+        for name in found.flags:
+            det.flag(name)
         end = group_end
     after = payload[end:].lstrip("] \t,")
     if not _NO_TEXT.fullmatch(after):
@@ -194,13 +220,13 @@ def _read_groups(payload: str, det: _Det) -> None:
 def _read_det_without_brackets(payload: str, det: _Det) -> None:
     word = payload.strip()
     if not word:
-        det.flags["no_box"] = None
+        det.flag("no_box")
     elif _any_label(word):
         det.label = _any_label(word)
-        det.flags["no_box"] = None
+        det.flag("no_box")
     elif _is_prose(word):
         det.rest = payload
-        det.flags["bad_box"] = None
+        det.flag("bad_box")
     else:
         _read_group(word, det)
 
@@ -235,6 +261,8 @@ def _balanced_end(text: str, start: int) -> int:
 
 
 def _read_boxes(group: str, det: _Det) -> None:
+    if _read_sound_boxes(group, det):
+        return
     for inner in _INNER_GROUP.finditer(group):
         # "[[" gives an empty inner part only where a bracket was doubled.
         if inner[1].strip() or group.strip("[] \t\n") == "":
@@ -249,28 +277,40 @@ def _read_group(inner: str, det: _Det) -> None:
         found = _NUMBER.findall(_LONE_DASH.sub(" ", part)) if len(part) <= 24 else []
         junk = _NUMBER.sub("", part).strip()
         if len(found) > 1 or len(junk) > _JUNK_MAX or (not found and any(map(str.isdigit, junk))):
-            det.flags["bad_box"] = None
+            det.flag("bad_box")
             return
         repaired = repaired or bool(junk)
         numbers += map(int, found)
     if len(numbers) != 4:
-        det.flags["no_box" if not inner.strip() else "bad_box"] = None
+        det.flag("no_box" if not inner.strip() else "bad_box")
         return
     if repaired:
-        det.flags["repaired_box"] = None
-    _add_box(numbers, det)
+        det.flag("repaired_box")
+    x1, y1, x2, y2 = numbers
+    _add_box(x1, y1, x2, y2, det)
 
 
-def _add_box(numbers: list[int], det: _Det) -> None:
-    x1, y1, x2, y2 = (min(max(number, 0), COORDINATE_MAX) for number in numbers)
-    if [x1, y1, x2, y2] != numbers:
-        det.flags["clamped_box"] = None
+def _add_box(x1: int, y1: int, x2: int, y2: int, det: _Det) -> None:
+    if not (0 <= x1 < x2 <= COORDINATE_MAX and 0 <= y1 < y2 <= COORDINATE_MAX):
+        x1, y1, x2, y2 = _repaired(x1, y1, x2, y2, det)
+    if det.boxes is None:
+        det.boxes = [Box(x1, y1, x2, y2)]
+    else:
+        det.boxes.append(Box(x1, y1, x2, y2))
+
+
+def _repaired(x1: int, y1: int, x2: int, y2: int, det: _Det) -> tuple[int, int, int, int]:
+    """Give the corners inside the page and in order, and flag what was not."""
+    given = (x1, y1, x2, y2)
+    x1, y1, x2, y2 = (min(max(number, 0), COORDINATE_MAX) for number in given)
+    if (x1, y1, x2, y2) != given:
+        det.flag("clamped_box")
     if x1 > x2 or y1 > y2:
-        det.flags["reversed_box"] = None
+        det.flag("reversed_box")
         x1, x2, y1, y2 = min(x1, x2), max(x1, x2), min(y1, y2), max(y1, y2)
     if x1 == x2 or y1 == y2:
-        det.flags["empty_box"] = None
-    det.boxes.append(Box(x1, y1, x2, y2))
+        det.flag("empty_box")
+    return x1, y1, x2, y2
 
 
 # --- blocks -------------------------------------------------------------------------------
@@ -290,44 +330,26 @@ def _any_label(word: str) -> str | None:
     return known or (word.strip() if _LABEL.fullmatch(word.strip()) else None)
 
 
-class _Draft:
+class _Draft(_Flagged):
     """A block while its answer is being read; `ref` may yet turn out to be text."""
 
-    __slots__ = (
-        "body",
-        "boxes",
-        "det_line",
-        "flags",
-        "has_det",
-        "has_text",
-        "label",
-        "ref",
-        "tagged",
-    )
+    label: str | None = None
+    body: list[str] | None = None
+    has_text = False
+    has_det = False
+    det_line = False
+    """True from a det tag to the end of its line."""
 
     def __init__(self, *, tagged: bool = False, ref: str | None = None) -> None:
         self.tagged = tagged
         self.ref = ref
-        self.label: str | None = None
-        # Adversarial answers open a hundred thousand blocks: lists come when they are needed.
-        self.boxes: list[Box] | None = None
-        self.flags: dict[str, None] | None = None
-        self.body: list[str] | None = None
-        self.has_text = False
-        self.has_det = False
-        self.det_line = False
-        """True from a det tag to the end of its line."""
-
-    def flag(self, name: str) -> None:
-        if self.flags is None:
-            self.flags = {}
-        self.flags[name] = None
 
     def add(self, text: str) -> None:
         if text:
             if self.body is None:
-                self.body = []
-            self.body.append(text)
+                self.body = [text]
+            else:
+                self.body.append(text)
             self.has_text = self.has_text or not text.isspace()
             self.det_line = self.det_line and "\n" not in text
 
@@ -340,11 +362,14 @@ class _Draft:
         self.has_det = self.det_line = True
         self.label = self.label or det.label
         if det.boxes:
-            self.boxes = self.boxes or []
-            self.boxes += det.boxes
+            if self.boxes is None:
+                self.boxes = det.boxes
+            else:
+                self.boxes += det.boxes
         for name in det.flags:
             self.flag(name)
-        self.add(det.rest)
+        if det.rest:
+            self.add(det.rest)
 
     @property
     def awaits_det(self) -> bool:
@@ -356,25 +381,26 @@ class _Draft:
 
     def finish(self, *, refs_hold_text: bool) -> Block | None:
         label = self.label
-        text = _trim("".join(self.body or ()), after_tag=self.tagged)
-        ref = self.ref and self.ref.strip()
-        if ref:
+        text = _trim("".join(self.body), after_tag=self.tagged) if self.body else ""
+        if self.ref and (ref := self.ref.strip()):
             ref_label = None if refs_hold_text else _any_label(ref)
             if ref_label is None:
                 text = f"{ref}\n{text}" if text else ref
                 label = label or ("text" if refs_hold_text else None)
             else:
                 label = ref_label
-        text = _without_spliced_tags(text)
+        if "<|" in text:
+            text = _without_spliced_tags(text)
         if not (label or self.boxes or text or self.flags):
             return None
-        return Block(label, text, tuple(self.boxes or ()), tuple(self.flags or ()))
+        boxes = tuple(self.boxes) if self.boxes else ()
+        return Block(label, text, boxes, self.flags)
 
 
 def _without_spliced_tags(text: str) -> str:
     """Remove tags that came together when what stood within them was removed."""
     for _ in range(_SPLICES_MAX):
-        if "<|" not in text or (spliced := _TAG.sub("", text)) == text:
+        if (spliced := _TAG.sub("", text)) == text:
             break
         text = spliced.strip()
     return text
@@ -403,23 +429,30 @@ class _Parser:
     def __init__(self, raw: str, *, refs_hold_text: bool) -> None:
         self.raw = raw
         self.refs_hold_text = refs_hold_text
-        self.tags = [(tag[1], tag.start(), tag.end()) for tag in _TAG.finditer(raw)]
+        self.tags: list[tuple[str | None, int, int]] = [
+            (tag[1], tag.start(), tag.end()) for tag in _TAG.finditer(raw)
+        ]
+        self.tags.append((None, len(raw), len(raw)))  # where the answer ends
         self.tables = outer_tables(raw)
         self.draft = _Draft()
-        self.drafts = [self.draft]
         self.at = 0
 
-    def run(self) -> list[_Draft]:
-        index = 0
+    def run(self) -> Iterator[_Draft]:
+        """Give each draft when it is complete, so that few of them are there at once."""
+        raw, tags, draft = self.raw, self.tags, self.draft
         tables = iter(self.tables)
-        nowhere = (len(self.raw) + 1, len(self.raw) + 1)
+        nowhere = (len(raw) + 1, len(raw) + 1)
         table = next(tables, nowhere)
-        while index < len(self.tags):
-            kind, start, end = self.tags[index]
+        index = 0
+        while True:
+            kind, start, end = tags[index]
+            if kind is None:
+                break
             while table[1] <= start:
                 table = next(tables, nowhere)
-            before = self.raw[self.at : start]
-            self.draft.add(before)
+            before = raw[self.at : start]
+            if before:
+                draft.add(before)
             self.at = end
             if table[0] <= start:
                 index = self._in_table(kind, index)
@@ -429,22 +462,18 @@ class _Parser:
                 index = self._det(index)
             else:
                 index = self._stray_closer(kind, index, before)
-        self.draft.add(_CUT_TAG.sub("", self.raw[self.at :]))
-        return self.drafts
+            if self.draft is not draft:
+                yield draft
+                draft = self.draft
+        draft.add(_CUT_TAG.sub("", raw[self.at :]))
+        yield draft
 
     def _open(self) -> _Draft:
         self.draft = _Draft(tagged=True)
-        self.drafts.append(self.draft)
         return self.draft
 
-    def _next(self, index: int) -> tuple[str | None, int, int]:
-        """Give the tag after this one, or where the answer ends."""
-        if index + 1 < len(self.tags):
-            return self.tags[index + 1]
-        return None, len(self.raw), len(self.raw)
-
     def _ref(self, index: int) -> int:
-        kind, start, end = self._next(index)
+        kind, start, end = self.tags[index + 1]
         content = self.raw[self.at : start]
         if kind == "/ref":
             self._open().ref = content
@@ -452,14 +481,14 @@ class _Parser:
             self._boxes_without_det(index + 1)
             return index + 2
         if kind == "det":
-            self._open().ref = _without_debris(content)
+            self._open().ref = _without_debris(content) if "ref" in content else content
             self.at = start
             return index + 1
         if not content or content.isspace():
             return index + 1
         # No closer. A first line that is a label is one; all else is text.
         line, newline, _ = content.partition("\n")
-        word = _without_debris(line).strip()
+        word = (_without_debris(line) if "ref" in line else line).strip()
         if kind is None and not newline:
             word = _CUT_TAG.sub("", word)
             cut = any(label.startswith(word) for label in LABELS)
@@ -477,7 +506,7 @@ class _Parser:
 
     def _boxes_without_det(self, index: int) -> None:
         """Take `[[…]]` that follows a ref where both det tags got lost."""
-        kind, start, _ = self._next(index)
+        kind, start, _ = self.tags[index + 1]
         if kind in {"/det", "det"}:
             return
         if found := _BOXES_AT_START.match(self.raw, self.at, start):
@@ -487,7 +516,7 @@ class _Parser:
                 self.at = found.end()
 
     def _det(self, index: int) -> int:
-        kind, start, end = self._next(index)
+        kind, start, end = self.tags[index + 1]
         if not self.draft.awaits_det:
             self._open()
         if kind == "/det":
@@ -505,7 +534,7 @@ class _Parser:
             return index + 1
         line_end = content.find("\n", opening.end())
         line = content if line_end < 0 else content[:line_end]
-        stop = _balanced_end(line, opening.end())
+        stop = _balanced_end(line, opening.end()) if "]" in line else 0
         payload = content[:stop]
         if not stop:
             stop = _BARE_GROUP.match(line, opening.end()).end()  # type: ignore[union-attr]
@@ -517,7 +546,8 @@ class _Parser:
         else:
             self.draft.take(_read_det(payload))
         self.at += stop
-        if debris := _CLOSER_DEBRIS.match(self.raw, self.at, start):
+        # "ref" or "det" are in it.
+        if start - self.at > 2 and (debris := _CLOSER_DEBRIS.match(self.raw, self.at, start)):
             self.at = debris.end()
         return index + 1
 
@@ -532,7 +562,7 @@ class _Parser:
             if det and det.boxes and draft.tagged and not draft.has_det:
                 draft.pop()
                 draft.take(det)
-        elif not self.refs_hold_text and self._next(index)[0] == "det":
+        elif not self.refs_hold_text and self.tags[index + 1][0] == "det":
             tail = before[before.rfind("\n") + 1 :][-80:].split()
             word = _OPENER_DEBRIS.sub("", tail[-1]) if tail else ""
             if _known_label(word):
@@ -543,7 +573,7 @@ class _Parser:
 
     def _in_table(self, kind: str, index: int) -> int:
         """Keep a table in one block: tags inside it go, text inside them stays."""
-        following, start, end = self._next(index)
+        following, start, end = self.tags[index + 1]
         content = self.raw[self.at : start]
         if kind == "det" and following == "/det":
             self.draft.add(_read_det(content).rest)
@@ -558,15 +588,16 @@ class _Parser:
 
 def _without_debris(content: str) -> str:
     """Take what is left of a damaged closing tag off the end of a ref."""
-    return content[:-40] + _REF_DEBRIS.sub("", content[-40:]) if "ref" in content else content
+    return content[:-40] + _REF_DEBRIS.sub("", content[-40:])
 
 
-def _parse_bare(raw: str, *, refs_hold_text: bool) -> list[_Draft]:
+def _parse_bare(raw: str, *, refs_hold_text: bool) -> Iterator[_Draft]:
     """Read `label[[x1, y1, x2, y2]]`: what is left of the tags where a server stripped them."""
-    drafts = [_Draft()]
+    draft = _Draft()
     if "[[" not in raw:
-        drafts[0].add(_CUT_TAG.sub("", raw))
-        return drafts
+        draft.add(_CUT_TAG.sub("", raw))
+        yield draft
+        return
     tables = outer_tables(raw)
     at = table = 0
     for start, end, ref, payload in _bare_tags(raw, refs_hold_text=refs_hold_text):
@@ -576,13 +607,14 @@ def _parse_bare(raw: str, *, refs_hold_text: bool) -> list[_Draft]:
         det = _read_det(payload)
         if inside or not det.boxes or det.rest:
             continue
-        drafts[-1].add(raw[at:start])
-        drafts.append(_Draft(tagged=True, ref=ref))
-        drafts[-1].take(det)
-        drafts[-1].flag("bare_tag")
+        draft.add(raw[at:start])
+        yield draft
+        draft = _Draft(tagged=True, ref=ref)
+        draft.take(det)
+        draft.flag("bare_tag")
         at = end
-    drafts[-1].add(raw[at:])
-    return drafts
+    draft.add(raw[at:])
+    yield draft
 
 
 def _bare_tags(raw: str, *, refs_hold_text: bool) -> Iterator[tuple[int, int, str, str]]:

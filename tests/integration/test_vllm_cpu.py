@@ -40,6 +40,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeepSeekOCRServ
                 *("--load-format", "dummy", "--enforce-eager", "--max-num-seqs", "4"),
                 # Noise does not end by itself: without a limit each answer has 8,000 tokens.
                 *("--max-model-len", "1024"),
+                # Without AVX-512 bfloat16 is emulated, and the picture takes minutes.
+                *("--dtype", "float32"),
             ],
             env={
                 "VLLM_CPU_KVCACHE_SPACE": "1",
