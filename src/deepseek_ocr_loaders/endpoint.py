@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -38,6 +39,11 @@ class Endpoint:
     max_concurrency: int | None = None
     api_key: SecretStr | None = field(default=None, repr=False)
     generation: int = 0
+
+    @property
+    def dies_of_small_pictures(self) -> bool:
+        """True for vLLM 0.16 and 0.17, which a picture of one tile kills (vllm#36670)."""
+        return self.engine == "vllm" and re.match(r"v?0\.1[67]\b", self.version or "") is not None
 
 
 class EndpointProvider(Protocol):

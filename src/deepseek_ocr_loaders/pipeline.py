@@ -150,12 +150,12 @@ class _Run:
         self.fs = fs
         self.report = report
         self.items: asyncio.Queue[_Item | None] = asyncio.Queue()
-        self.window = asyncio.Semaphore(FIRST_PAGES)
-        self.window_open = False
-        self.second_asked = asyncio.Event()
+        self.window = _Slots(FIRST_PAGES)
+        # One Document of all pages needs them all.
+        self.second_asked = settings.mode == "document"
         self.reader = PageReader(settings, provider_for(settings))
         self.reader_started: asyncio.Task[None] | None = None
-        self.drawn: asyncio.Semaphore | None = None
+        self.drawn: _Slots | None = None
         self.fatal: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         self.producer: asyncio.Task[None] | None = None
         self.tasks: set[asyncio.Task[PageResult]] = set()
@@ -175,8 +175,11 @@ class _Run:
             self.progress = Progress()
         self.producer = asyncio.create_task(self._produce())
         while (item := await self._next_item()) is not None:
-            for document in await self._finish(item):
+            made = await self._finish(item)
+            for document in made:
                 yield document
+                self._open_window()
+            if not made:  # the first Document needs more pages than these
                 self._open_window()
         if self.failures and not self.any_page_read:
             raise self._all_failed()
@@ -226,16 +229,13 @@ class _Run:
 
     def _open_window(self) -> None:
         """Let the run go at full speed: called when the consumer came back for more."""
-        self.second_asked.set()
+        self.second_asked = True
         self._widen()
 
     def _widen(self) -> None:
-        if self.window_open or not self.second_asked.is_set() or self.drawn is None:
-            return
-        self.window_open = True
-        # Results are small: enough of them may wait that one slow page does not stop the others.
-        for _ in range(4 * self.reader.concurrency + 16 - FIRST_PAGES):
-            self.window.release()
+        if self.second_asked and self.drawn is not None:
+            # Results are small: enough may wait that one slow page does not stop the others.
+            self.window.grow(4 * self.reader.concurrency + 16)
 
     def _account(self, info: SourceInfo, page: PageResult) -> None:
         entry = self.report.add(info, page)
@@ -395,7 +395,10 @@ class _Run:
             return result
 
     def _draw(self, opened: OpenSource, index: int) -> tuple[str, Picture]:
-        return opened.label(index), opened.picture(index, model=self.reader.model)
+        picture = opened.picture(
+            index, model=self.reader.model, always_tiled=self.reader.always_tiled
+        )
+        return opened.label(index), picture
 
     def _save_images(self, info: SourceInfo, picture: Picture, result: PageResult) -> PageResult:
         folder = self.settings.image_dir
@@ -404,16 +407,17 @@ class _Run:
         blocks = images.save_images(picture, result.blocks, image_dir=folder, stem=stem)
         return replace(result, blocks=blocks)
 
-    async def _drawing_slots(self) -> asyncio.Semaphore:
+    async def _drawing_slots(self) -> _Slots:
         """Start the reader with the first page that needs one, and give the limit of pictures."""
         if self.reader_started is None:
             self.reader_started = asyncio.create_task(self.reader.start())
         await asyncio.shield(self.reader_started)
+        # A few pages wait drawn, so that a free place at the server is filled at once.
+        capacity = self.reader.concurrency + max(2, self.reader.concurrency // 8)
         if self.drawn is None:
-            # A few pages wait drawn, so that a free place at the server is filled at once.
-            ahead = max(2, self.reader.concurrency // 8)
-            self.drawn = _shared_slots(self.reader.limit_key, self.reader.concurrency + ahead)
+            self.drawn = _shared_slots(self.reader.limit_key, capacity)
             self._widen()
+        self.drawn.grow(capacity)
         return self.drawn
 
     async def _in_pool(self, work: Callable[..., T], *args: Any) -> T:
@@ -449,16 +453,29 @@ class _Run:
             self.fatal.result()  # mark as seen
 
 
+class _Slots(asyncio.Semaphore):
+    """A limit that grows when a server turns out to take more."""
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self.capacity = capacity
+
+    def grow(self, capacity: int) -> None:
+        while self.capacity < capacity:
+            self.capacity += 1
+            self.release()
+
+
 # One limit of pictures for all runs of a loop that use the same servers: fifty documents that are
 # loaded at once must not hold fifty times as many pictures.
-_slots: WeakKeyDictionary[
-    asyncio.AbstractEventLoop, dict[tuple[object, int], asyncio.Semaphore]
-] = WeakKeyDictionary()
+_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[object, int], _Slots]] = (
+    WeakKeyDictionary()
+)
 
 
-def _shared_slots(key: object, capacity: int) -> asyncio.Semaphore:
+def _shared_slots(key: object, capacity: int) -> _Slots:
     slots = _slots.setdefault(asyncio.get_running_loop(), {})
-    return slots.setdefault((key, capacity), asyncio.Semaphore(capacity))
+    return slots.setdefault((key, capacity), _Slots(capacity))
 
 
 @cache

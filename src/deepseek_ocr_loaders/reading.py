@@ -149,6 +149,11 @@ class PageReader:
         return self._endpoint.model
 
     @property
+    def always_tiled(self) -> bool:
+        """True where small pictures must be padded, because one of them would end the server."""
+        return any(route.endpoint.dies_of_small_pictures for route in self._delivery.routes)
+
+    @property
     def _endpoint(self) -> Endpoint:
         return self._delivery.routes[0].endpoint
 

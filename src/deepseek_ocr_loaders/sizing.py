@@ -122,6 +122,6 @@ def plan(
     canvas_width = max(draw_width, MIN_SIDE, round(full_width * scale_x))
     canvas_height = max(draw_height, MIN_SIDE, round(full_height * scale_y))
     if always_tiled and canvas_width <= side and canvas_height <= side:
-        wide = canvas_width >= canvas_height
-        canvas_width, canvas_height = (2 * side, side) if wide else (side, 2 * side)
+        # To the side, so that the halves of it are too wide for one tile as well.
+        canvas_width, canvas_height = 2 * side, side
     return Plan(draw_width, draw_height, canvas_width, canvas_height, limited)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
 import urllib.request
@@ -12,8 +11,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import psutil
-import pymupdf
 import pytest
+from support import vllm
 from support.servers import (
     Launch,
     engine_processes,
@@ -25,7 +24,7 @@ from support.servers import (
     wait_for,
 )
 
-from deepseek_ocr_loaders import DeepSeekOCRLoader, DeepSeekOCRServer
+from deepseek_ocr_loaders import DeepSeekOCRLoader, ladder
 from deepseek_ocr_loaders.server.control import stop_all
 
 if TYPE_CHECKING:
@@ -34,38 +33,21 @@ if TYPE_CHECKING:
 
 __all__ = ["launch", "state_dir"]
 
-pytestmark = [pytest.mark.vllm, pytest.mark.long, pytest.mark.timeout(1800)]
-
-# Noise does not end by itself: without a limit each answer would have 8,000 tokens.
-ARGUMENTS = ["--load-format", "dummy", "--enforce-eager", "--max-num-seqs", "4"]
-ARGUMENTS += ["--max-model-len", "448"]
-VARIABLES = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(autouse=True)
 def real_vllm(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("DEEPSEEK_OCR_VLLM", os.environ["DEEPSEEK_OCR_TEST_VLLM"])
+    monkeypatch.setenv("DEEPSEEK_OCR_VLLM", vllm.executable())
+    # Noise asks for all ways of the ladder; here one is enough.
+    monkeypatch.setattr(ladder, "methods", lambda *_: (ladder.PLAIN,))
     yield
     stop_all()
 
 
-def make_server() -> DeepSeekOCRServer:
-    return DeepSeekOCRServer(
-        engine="vllm",
-        model=os.environ["DEEPSEEK_OCR_TEST_MODEL"],
-        extra_args=ARGUMENTS,
-        env=VARIABLES,
-    )
-
-
 @pytest.fixture
 def pdf(tmp_path: Path) -> Path:
-    path = tmp_path / "small.pdf"
-    with pymupdf.open() as document:
-        page = document.new_page(width=300, height=200)
-        page.insert_text((30, 80), "Harbour lights", fontsize=24)
-        document.save(path)
-    return path
+    return vllm.small_pdf(tmp_path / "small.pdf")
 
 
 def descendants(state_dir: Path) -> list[psutil.Process]:
@@ -83,11 +65,11 @@ def alive(family: list[psutil.Process]) -> list[psutil.Process]:
 
 
 def test_life_with_a_worker_that_dies(pdf: Path, state_dir: Path) -> None:
-    with make_server() as server:
+    with vllm.make_server() as server:
         before = server.endpoint
         assert before.engine == "vllm"
         assert before.version is not None
-        assert before.max_model_len == 448
+        assert before.max_model_len == vllm.MAX_MODEL_LEN
         assert before.max_concurrency == 4
         argv = (engine_processes(state_dir)[0]).cmdline()
         assert "--logits-processors" in argv
@@ -104,7 +86,7 @@ def test_life_with_a_worker_that_dies(pdf: Path, state_dir: Path) -> None:
             "import os\nfrom deepseek_ocr_loaders import DeepSeekOCRServer\n"
             "server = DeepSeekOCRServer(engine='vllm', "
             "model=os.environ['DEEPSEEK_OCR_TEST_MODEL'], "
-            f"extra_args={ARGUMENTS!r}, env={VARIABLES!r})\n"
+            f"extra_args={vllm.ARGUMENTS!r}, env={vllm.VARIABLES!r})\n"
             "print(server.start().base_url)\nserver.stop()\n"
         )
         seen = subprocess.run(program(code), capture_output=True, text=True, check=True).stdout
@@ -112,8 +94,7 @@ def test_life_with_a_worker_that_dies(pdf: Path, state_dir: Path) -> None:
         assert state_of(state_dir).generation == before.generation
 
         # The worker dies; the page that follows is read by the restarted server.
-        worker = next(p for p in descendants(state_dir) if "Worker" in " ".join(p.cmdline()))
-        worker.kill()
+        vllm.worker(state_dir).kill()
         after = asyncio.run(server.recover(before))
         assert after is not None
         assert after.generation == before.generation + 1
@@ -138,7 +119,7 @@ def test_nothing_is_left_of_a_program_that_ends(
     user = launch(
         "import os, time\nfrom deepseek_ocr_loaders import DeepSeekOCRServer\n"
         "server = DeepSeekOCRServer(engine='vllm', model=os.environ['DEEPSEEK_OCR_TEST_MODEL'], "
-        f"extra_args={ARGUMENTS!r}, env={VARIABLES!r})\n"
+        f"extra_args={vllm.ARGUMENTS!r}, env={vllm.VARIABLES!r})\n"
         "print(server.start().base_url, flush=True)\ntime.sleep(3600)\n"
     )
     assert user.stdout is not None
@@ -152,7 +133,7 @@ def test_nothing_is_left_of_a_program_that_ends(
 
 
 def test_api_server_that_is_killed_leaves_no_orphans(state_dir: Path) -> None:
-    with make_server() as server:
+    with vllm.make_server() as server:
         before = server.endpoint
         (engine,) = engine_processes(state_dir)
         orphans = descendants(state_dir)

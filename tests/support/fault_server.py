@@ -294,6 +294,7 @@ class FaultServer:
         max_model_len: What `/v1/models` says.
         seconds: How long a good answer takes.
         workers: Requests that are worked on at once; the others wait, as in a real queue.
+        metrics: Have `/metrics`, as vLLM has, with what runs and what waits.
         strict: Refuse (400) what vLLM refuses: not exactly one picture, a picture inside the
             text, something that is no picture, `max_tokens` above 7000.
         refuse_fields: Request fields that give 400, as an old server does.
@@ -312,6 +313,7 @@ class FaultServer:
         max_model_len: int = 8192,
         seconds: float = 0.0,
         workers: int | None = None,
+        metrics: bool = False,
         strict: bool = True,
         refuse_fields: Sequence[str] = (),
         close_each: bool = False,
@@ -339,6 +341,7 @@ class FaultServer:
         self.most_in_flight = 0
         self.connections_made = 0
         self._workers = workers
+        self.metrics = metrics
         self._gate: asyncio.Semaphore | None = None
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
@@ -501,10 +504,19 @@ class FaultServer:
         if wanted and headers.get("authorization") != wanted:
             return 401, b'{"error":"Unauthorized"}'
         if path == "/v1/models":
-            cards = [{"id": m, "max_model_len": self.max_model_len} for m in self.models]
+            limit = self.max_model_len
+            cards = [{"id": m, "owned_by": "vllm", "max_model_len": limit} for m in self.models]
             return 200, json.dumps({"data": cards}).encode()
         if path == "/version" and self.version:
             return 200, json.dumps({"version": self.version}).encode()
+        if path == "/metrics" and self.metrics:
+            running = min(self.in_flight, self._workers or self.in_flight)
+            labels = '{engine="0",model_name="m"}'
+            return 200, (
+                "# HELP vllm:num_requests_running Number of requests in model execution batches.\n"
+                f"vllm:num_requests_running{labels} {running:.1f}\n"
+                f"vllm:num_requests_waiting{labels} {self.in_flight - running:.1f}\n"
+            ).encode()
         return None if path == "/v1/chat/completions" else (404, b'{"detail":"Not Found"}')
 
     async def _chat(self, request: ChatRequest, writer: asyncio.StreamWriter) -> bool:

@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from support.documents import A4, WORD, drawn, image_bytes, ink_box, ink_corner, opened, pdf_bytes
+from support.fault_server import FaultServer, answer
 
+from deepseek_ocr_loaders import DeepSeekOCRLoader
 from deepseek_ocr_loaders.errors import RenderError
 from deepseek_ocr_loaders.sizing import MAX_PIXELS, MIN_SIDE, grid, plan, tokens
 
@@ -193,3 +195,17 @@ def test_fault_32_small_picture_can_be_padded_to_two_tiles(
     assert max(plain.width, plain.height) <= side
     assert max(padded.width, padded.height) > side
     assert Image.open(io.BytesIO(padded.data)).getpixel((0, 0)) == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "padded"), [("0.16.0", True), ("0.17.1rc0", True), ("0.18.0", False), (None, False)]
+)
+def test_fault_32_servers_that_die_of_small_pictures_get_padded_ones(
+    version: str | None, padded: bool
+) -> None:
+    picture = image_bytes(Image.new("L", (400, 600), 0), "PNG")
+    with FaultServer(lambda _: answer("Text"), version=version) as server:
+        DeepSeekOCRLoader(picture, base_url=server.base_url, skip_blank=False).load()
+        (request,) = server.requests
+    sent = Image.open(io.BytesIO(request.pictures[0]))
+    assert (max(sent.size) > 640) == padded

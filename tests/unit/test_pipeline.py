@@ -314,6 +314,26 @@ async def test_break_in_an_async_loop_frees_everything(pdf: Path) -> None:
         assert _open_files(pdf) == 0
 
 
+def test_one_document_of_all_pages_is_read_at_full_speed(pdf: Path) -> None:
+    with FaultServer(lambda _: answer(delay=0.5)) as server:
+        (document,) = _loader(pdf, server, max_concurrency=20, mode="document").load()
+        assert server.most_in_flight == 20
+    assert _markers([document]) == list(range(100, 120))
+
+
+def test_pages_without_a_document_do_not_hold_the_others_up(tmp_path: Path) -> None:
+    path = tmp_path / "many.pdf"
+    path.write_bytes(marked_pdf(range(100, 140)))
+
+    def script(request: ChatRequest) -> Step:
+        return status(400) if request.marker == 100 else answer(delay=0.5)
+
+    with FaultServer(script) as server:
+        documents = _loader(path, server, max_concurrency=30, on_error="skip").load()
+        assert server.most_in_flight > 8
+    assert len(documents) == 39
+
+
 async def test_fault_49_the_loop_keeps_ticking(pdf: Path) -> None:
     ticks = 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from deepseek_ocr_loaders.endpoint import Endpoint
@@ -18,13 +19,21 @@ if TYPE_CHECKING:
 
     from pydantic import SecretStr
 
-__all__ = ["discover", "is_alive"]
+__all__ = ["discover", "is_alive", "metrics"]
 
 CONNECT_TIMEOUT = 10.0
 
 
 async def _get(url: str, key: SecretStr | None, seconds: float) -> tuple[int, object]:
     """Give status and JSON body (None where it is none)."""
+    status, text = await _get_text(url, key, seconds)
+    try:
+        return status, json.loads(text)
+    except ValueError:
+        return status, None
+
+
+async def _get_text(url: str, key: SecretStr | None, seconds: float) -> tuple[int, str]:
     import httpx2  # noqa: PLC0415 - 0.2 s that a managed server does not need
 
     headers = {"Authorization": f"Bearer {key.get_secret_value()}"} if key else {}
@@ -36,10 +45,7 @@ async def _get(url: str, key: SecretStr | None, seconds: float) -> tuple[int, ob
             reply = await client.get(url, headers=headers)
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise ConnectionError(str(error) or type(error).__name__) from error
-    try:
-        return reply.status_code, reply.json()
-    except ValueError:
-        return reply.status_code, None
+    return reply.status_code, reply.text
 
 
 async def discover(
@@ -143,3 +149,13 @@ async def is_alive(endpoint: Endpoint, *, seconds: float = 5.0) -> bool:
     except ConnectionError:
         return False
     return status == 200
+
+
+async def metrics(endpoint: Endpoint, *, seconds: float = 5.0) -> str:
+    """Give what `/metrics` says; empty where there is no such thing."""
+    url = f"{endpoint.base_url.removesuffix('/v1')}/metrics"
+    try:
+        status, text = await _get_text(url, endpoint.api_key, seconds)
+    except ConnectionError:
+        return ""
+    return text if status == 200 else ""
