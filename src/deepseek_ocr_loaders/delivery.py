@@ -219,9 +219,11 @@ class Delivery:
 
     async def _keep_pace(self, route: Route) -> None:
         """Follow the queue of a server that does not say how many pages it works on."""
+        settled = False
         await asyncio.sleep(CHECK_SECONDS)  # a short run has nothing to follow
         while not route.gone and (load := await load_of(route.endpoint)) is not None:
-            limit = next_limit(route.limit, load, full=route.lane.load >= 1)
+            limit = next_limit(route.limit, load, full=route.lane.load >= 1, settled=settled)
+            settled = settled or limit < route.limit
             if limit != route.limit and not route.gone:
                 logger.debug(
                     "%s works on %d requests and %d wait: %d pages at once from now on",

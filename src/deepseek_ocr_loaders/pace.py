@@ -56,17 +56,18 @@ async def load_of(endpoint: Endpoint) -> Load | None:
     return Load(round(found["running"]), round(found["waiting"]))
 
 
-def next_limit(limit: int, load: Load, *, full: bool) -> int:
+def next_limit(limit: int, load: Load, *, full: bool, settled: bool) -> int:
     """Give how many pages to keep at the server from now on.
 
     Args:
         limit: As it was.
         load: What the server does.
         full: True where as many pages are there as `limit` allows.
+        settled: True after a queue was seen: the number is about right, and steps are small.
     """
     spare = max(1, limit // 8)  # a few wait, so that a place that becomes free is filled at once
     if load.waiting > spare:
         return max(SMALLEST, limit - (load.waiting - spare))
     if full and not load.waiting:
-        return min(LARGEST, 2 * limit)
+        return min(LARGEST, limit + (spare if settled else limit))
     return limit

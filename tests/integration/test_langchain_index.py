@@ -1,4 +1,4 @@
-"""LangChain's index, splitters, chains and a vector store that is particular about metadata."""
+"""LangChain's index, splitters and chains."""
 
 from __future__ import annotations
 
@@ -186,23 +186,3 @@ def test_threads_share_a_parser(pdf: Path, server: FaultServer) -> None:
     for thread in threads:
         thread.join(60)
     assert found == [list(range(10, 15))] * 6
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::ResourceWarning")
-@pytest.mark.parametrize("mode", ["page", "element", "document"])
-def test_fault_44_chroma_takes_the_metadata(pdf: Path, server: FaultServer, mode: Any) -> None:
-    chromadb = pytest.importorskip("chromadb")
-    chroma = pytest.importorskip("langchain_chroma")
-    client = chromadb.EphemeralClient(chromadb.config.Settings(anonymized_telemetry=False))
-    store = chroma.Chroma(
-        client=client, collection_name=f"pages-{mode}", embedding_function=Embedding()
-    )
-    documents = DeepSeekOCRLoader(pdf, base_url=server.base_url, layout=True, mode=mode).load()
-    store.add_documents(documents)
-    store.add_documents(documents)  # the same ids: nothing is doubled
-    assert store._collection.count() == len(documents)
-    if mode == "page":
-        (found,) = store.similarity_search("marker-0000012", k=5, filter={"page": 2})
-        assert markers_in(found.page_content) == [12]
-        assert found.metadata == documents[2].metadata
-        assert found.id == documents[2].id
