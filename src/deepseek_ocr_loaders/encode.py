@@ -3,9 +3,8 @@
 What was drawn is sent losslessly as PNG; a photographed or scanned page, whose grain PNG can
 hardly make smaller, as a JPEG (`docs/rendering.md` shows that it is read as well).
 
-Filters cost more time than they save bytes on drawn text, and white rows need no compressor: they
-are spliced in as ready-made pieces of the deflate stream. `zlib` works without the interpreter's
-lock, so two threads encode two pages at once.
+Filters cost more time than they save bytes on drawn text. `zlib` works without the interpreter's
+lock, so one thread compresses a page while another draws the next.
 """
 
 from __future__ import annotations
@@ -13,17 +12,12 @@ from __future__ import annotations
 import io
 import struct
 import zlib
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from PIL import Image
 
 __all__ = ["encode", "encode_png"]
-
-_SHORTEST_RUN = 32
-"""Fewer white rows than this are left to the compressor: a splice costs it what it has learnt, and
-the thread its turn at the interpreter's lock."""
 
 _GRAIN = 0.3
 """A picture whose luminance deflates to more than this share is a photograph; drawn text stays
@@ -39,42 +33,47 @@ _CHANNELS = {"L": (1, 0), "RGB": (3, 2)}
 """Bytes a pixel, and PNG's colour type."""
 
 
-def encode(image: Image.Image) -> tuple[bytes, str]:
+def encode(image: Image.Image, pixels: bytes | None = None) -> tuple[bytes, str]:
     """Give an 8-bit grey or RGB picture as the bytes of a file, and their media type.
 
     Args:
         image: Mode `L` or `RGB`.
+        pixels: Its bytes, row by row, where they are at hand.
     """
-    if not _has_grain(image):
-        return encode_png(image), "image/png"
+    if not _has_grain(image, pixels):
+        return encode_png(image, pixels), "image/png"
     out = io.BytesIO()
     # Colour at full resolution: halved, it blurs coloured text.
     image.save(out, "JPEG", quality=_JPEG_QUALITY, subsampling=0)
     return out.getvalue(), "image/jpeg"
 
 
-def _has_grain(image: Image.Image) -> bool:
+def _has_grain(image: Image.Image, pixels: bytes | None) -> bool:
     step = max(1, image.height // _SAMPLED_ROWS)
-    rows = b"".join(
-        image.crop((0, y, image.width, y + 1)).convert("L").tobytes()
-        for y in range(step // 2, image.height, step)
-    )
+    width, sampled = image.width, range(step // 2, image.height, step)
+    if pixels is not None and image.mode == "L":
+        rows = b"".join([pixels[y * width : (y + 1) * width] for y in sampled])
+    else:
+        rows = b"".join(image.crop((0, y, width, y + 1)).convert("L").tobytes() for y in sampled)
     return len(zlib.compress(rows, 1)) > _GRAIN * len(rows) + _HEADER
 
 
-def encode_png(image: Image.Image) -> bytes:
+def encode_png(image: Image.Image, pixels: bytes | None = None) -> bytes:
     """Give an 8-bit grey or RGB picture as the bytes of a PNG file.
 
     Args:
         image: Mode `L` or `RGB`.
+        pixels: Its bytes, row by row, where they are at hand.
     """
+    if pixels is None:
+        pixels = image.tobytes()
     channels, colour_type = _CHANNELS[image.mode]
     header = struct.pack(">IIBBBBB", image.width, image.height, 8, colour_type, 0, 0, 0)
     return b"".join(
         (
             b"\x89PNG\r\n\x1a\n",
             *_chunk(b"IHDR", header),
-            *_chunk(b"IDAT", _deflate(image.tobytes(), image.width * channels)),
+            *_chunk(b"IDAT", _deflate(pixels, image.width * channels)),
             *_chunk(b"IEND", b""),
         )
     )
@@ -90,47 +89,12 @@ def _chunk(name: bytes, data: bytes) -> tuple[bytes, ...]:
 
 
 def _deflate(data: bytes, stride: int) -> bytes:
-    white = b"\xff" * stride
-    starts = range(0, len(data), stride)
-    parts = [b"\x78\x01"]
-    compressor = zlib.compressobj(1, zlib.DEFLATED, -15)
-    check = 1
-    for first, last, is_white in _runs([data.startswith(white, start) for start in starts]):
-        if is_white:
-            check = zlib.adler32((b"\0" + white) * (last - first), check)
-            parts.append(_white_rows(last - first, stride))
-            continue
-        rows = b"\0" + b"\0".join([data[start : start + stride] for start in starts[first:last]])
-        check = zlib.adler32(rows, check)
-        parts.append(compressor.compress(rows))
-        # What follows may not point back over the rows that are spliced in.
-        parts.append(compressor.flush(zlib.Z_FULL_FLUSH))
-    parts.append(compressor.flush())
-    parts.append(struct.pack(">I", check))
-    return b"".join(parts)
-
-
-def _runs(white: list[bool]) -> list[tuple[int, int, bool]]:
-    """Give (first row, row after the last, is it white) for all rows, in order."""
-    runs: list[tuple[int, int, bool]] = []
-    row = 0
-    while row < len(white):
-        try:
-            end = white.index(not white[row], row)
-        except ValueError:
-            end = len(white)
-        splice = white[row] and end - row >= _SHORTEST_RUN
-        if runs and not splice and not runs[-1][2]:
-            runs[-1] = (runs[-1][0], end, False)
-        else:
-            runs.append((row, end, splice))
-        row = end
-    return runs
-
-
-@lru_cache(maxsize=512)
-def _white_rows(count: int, stride: int) -> bytes:
-    compressor = zlib.compressobj(9, zlib.DEFLATED, -15)
-    return compressor.compress((b"\0" + b"\xff" * stride) * count) + compressor.flush(
-        zlib.Z_FULL_FLUSH
-    )
+    """Compress the rows, each after a zero, which says that it is not filtered."""
+    rows = bytearray(len(data) + len(data) // stride)
+    source, target = memoryview(data), memoryview(rows)
+    at = 1
+    for start in range(0, len(data), stride):
+        target[at : at + stride] = source[start : start + stride]
+        at += stride + 1
+    # In one call: after each the thread waits for its turn at the interpreter's lock.
+    return zlib.compress(rows, 1)

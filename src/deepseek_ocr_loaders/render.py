@@ -178,7 +178,7 @@ class PdfFile:
             matrix *= _mupdf.Matrix(1, 0, 0, 1, -turned.x0, -turned.y0)
             matrix *= _mupdf.Matrix(plan.width / width, plan.height / height)
             has_images = bool(page.get_images())
-            image = _rasterise(page, matrix, has_images=has_images)
+            image, pixels = _rasterise(page, matrix, has_images=has_images)
             warnings = _mupdf.TOOLS.mupdf_warnings()
             del page
             _bound_cache(index, has_images=has_images)
@@ -195,7 +195,9 @@ class PdfFile:
         if image.size != (plan.width, plan.height):
             # A rounding error of MuPDF is one row or column.
             image = image.crop((0, 0, plan.width, plan.height))
-        return Drawing(on_canvas(image, plan), rotation)
+            pixels = None
+        sheet = on_canvas(image, plan)
+        return Drawing(sheet, rotation, pixels if sheet is image else None)
 
     def text(self, index: int) -> str:
         """Give the text of a page as it is in the file."""
@@ -208,7 +210,7 @@ class PdfFile:
             page = self._page(index)
             scale = _LAYER_PIXELS / max(page.rect.width, page.rect.height, 1)
             matrix = _mupdf.Matrix(scale, scale)
-            thumbnail = _image(page.get_pixmap(matrix=matrix, colorspace=_mupdf.csGRAY))
+            thumbnail, _ = _image(page.get_pixmap(matrix=matrix, colorspace=_mupdf.csGRAY))
             return read_text_layer(page, thumbnail, turn=turn)
 
     def _page(self, index: int) -> Any:
@@ -314,24 +316,26 @@ def _number(text: str) -> float:
         return 0.0
 
 
-def _rasterise(page: Any, matrix: Any, *, has_images: bool) -> Image.Image:
+def _rasterise(page: Any, matrix: Any, *, has_images: bool) -> tuple[Image.Image, bytes | None]:
+    """Give the page, and its bytes where they are those of MuPDF."""
     contents = page.get_displaylist(annots=True)
     if has_images:
         # A picture would be decoded twice, so its colour is looked for afterwards.
-        image = _image(contents.get_pixmap(matrix=matrix))
-        return image.convert("L") if _is_grey(image) else image
+        image, pixels = _image(contents.get_pixmap(matrix=matrix))
+        return (image.convert("L"), None) if _is_grey(image) else (image, pixels)
     small = matrix * _mupdf.Matrix(1 / _THUMBNAIL, 1 / _THUMBNAIL)
-    is_grey = _is_grey(_image(contents.get_pixmap(matrix=small)))
+    is_grey = _is_grey(_image(contents.get_pixmap(matrix=small))[0])
     return _image(
         contents.get_pixmap(matrix=matrix, colorspace=_mupdf.csGRAY if is_grey else _mupdf.csRGB)
     )
 
 
-def _image(pixmap: Any) -> Image.Image:
+def _image(pixmap: Any) -> tuple[Image.Image, bytes | None]:
     mode = "L" if pixmap.n == 1 else "RGB"
-    return Image.frombuffer(
-        mode, (pixmap.width, pixmap.height), pixmap.samples, "raw", mode, pixmap.stride, 1
-    )
+    pixels: bytes = pixmap.samples
+    size = (pixmap.width, pixmap.height)
+    image = Image.frombuffer(mode, size, pixels, "raw", mode, pixmap.stride, 1)
+    return image, pixels if pixmap.stride == pixmap.width * pixmap.n else None
 
 
 def _is_grey(image: Image.Image) -> bool:

@@ -134,7 +134,7 @@ class OpenSource:
             inked = has_ink(drawing.image)
             if not inked:
                 self._warn_of_missing_fonts(index)
-            data, media_type = encode(drawing.image)
+            data, media_type = encode(drawing.image, drawing.pixels)
             return Picture(
                 data=data,
                 media_type=media_type,

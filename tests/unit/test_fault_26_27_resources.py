@@ -110,7 +110,7 @@ def test_fault_26_the_lock_is_free_while_a_page_is_encoded(
 ) -> None:
     free: list[bool] = []
 
-    def encode(_image: Image.Image) -> tuple[bytes, str]:
+    def encode(_image: Image.Image, _pixels: bytes | None) -> tuple[bytes, str]:
         def other() -> None:
             free.append(render._LOCK.acquire(timeout=5))
             render._LOCK.release()
