@@ -115,8 +115,9 @@ def times() -> None:
         samples = [milliseconds(lambda i=i: opened.picture(i), times=9) for i in range(10)]
         print(f"ten text pages: median {statistics.median(samples):.1f} ms, "
               f"slowest {max(samples):.1f} ms")  # fmt: skip
-        for threads in (1, 2):
-            print(f"{threads} threads: {pages_per_second(opened, threads):.1f} pages/s")
+        runs = [[pages_per_second(opened, threads) for threads in (1, 2)] for _ in range(5)]
+        one, two = map(statistics.median, zip(*runs, strict=True))
+        print(f"one thread: {one:.1f} pages/s, two: {two:.1f}, {two / one:.2f} times as many")
 
 
 def parts(opened: OpenSource) -> str:
