@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "contract.md"
 START, END = "<!-- generated: benchmarks/contract_peers.py -->", "<!-- end -->"
 SECONDS = 120
-ALONE = "interleaved or abandoned"
+ALONE = "test_contract_lifetime"
 
 OURS = ("DeepSeekOCRLoader", "DeepSeekOCRParser", "DeepSeekOCRReader")
 THEIRS = {"PyMuPDFLoader": "langchain-community", "PDFReader": "llama-index-readers-file"}
@@ -36,7 +36,9 @@ def _pytest(*arguments: str, peers: bool, seconds: int | None = None) -> str:
     if peers:
         environment["CONTRACT_SUBJECTS"] = "contract_subjects:PEERS"
         environment["PYTHONPATH"] = str(ROOT / "benchmarks")
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-W", "default"]
+    # A peer that deadlocks is given up soon.
+    options = ["-p", "no:cacheprovider", "-W", "default", "--timeout=40"]
+    command = [sys.executable, "-m", "pytest", *options]
     try:
         done = subprocess.run(
             [*command, *arguments],
