@@ -127,7 +127,7 @@ class LlamaIndexReader(Subject):
         try:
             return iter(made.lazy_load_data(path))
         except NotImplementedError:  # the base class says so; what it can do is looked at
-            return iter(made.load_data(path))
+            return (document for document in made.load_data(path))
 
     def load(self, made: Any, path: Path) -> list[Any]:
         documents: list[Any] = made.load_data(path)
