@@ -41,6 +41,8 @@ def alike(layer: str, seen: str) -> float:
 
 def main() -> None:
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "/tmp/deepseek-ocr-corpus")
+    if not any(folder.rglob("*.pdf")):
+        sys.exit(f"{folder} holds no PDF; benchmarks/corpus.py downloads some")
     engine = RapidOCR()
     table: Counter[tuple[bool, bool]] = Counter()
     for path in sorted(folder.rglob("*.pdf")):

@@ -56,11 +56,8 @@ def _pytest(*arguments: str, peers: bool, seconds: int | None = None) -> str:
 
 def _outcomes(output: str) -> dict[str, str]:
     """Give what became of each test in the output of `pytest -v`."""
-    lines = re.findall(
-        r"^(tests/contract/\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED)", output, re.MULTILINE
-    )
     cells = {"PASSED": "yes", "SKIPPED": "–"}
-    return {node: cells.get(outcome, "no") for node, outcome in lines}
+    return {node: cells.get(outcome, "no") for node, outcome in _OUTCOME.findall(output)}
 
 
 def _ours() -> dict[str, str]:

@@ -178,6 +178,7 @@ class Delivery:
             self.routes.append(route)
             if share is None and endpoint.max_concurrency is None:
                 route.pacing = asyncio.create_task(self._keep_pace(route))
+                route.pacing.add_done_callback(_tell)
         self._line.limit = self._max_concurrency or sum(route.limit for route in self.routes)
         self._turns.add(self._line)
 
@@ -360,6 +361,12 @@ class Delivery:
         if (new.base_url, new.api_key) != (old.base_url, old.api_key):
             route.client = self._connect(new, route.limit)
         self._turns.kick()
+
+
+def _tell(pacing: asyncio.Task[None]) -> None:
+    """Log why a server's queue is not followed any more; the run goes on at its last limit."""
+    if not pacing.cancelled() and (error := pacing.exception()) is not None:
+        logger.error("the queue of a server cannot be followed: %r", error)
 
 
 def _own_limit(endpoint: Endpoint) -> int:

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from pydantic import SecretStr
 
-__all__ = ["Endpoint", "EndpointProvider"]
+__all__ = ["Endpoint", "EndpointProvider", "Version", "release_of"]
+
+Version = tuple[int, int]
+
+
+def release_of(version: str | None) -> Version | None:
+    """Read major and minor version; None where there is none (a build from source is `dev`)."""
+    found = re.match(r"v?(\d+)\.(\d+)", version or "")
+    return (int(found[1]), int(found[2])) if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +49,14 @@ class Endpoint:
     generation: int = 0
 
     @property
+    def release(self) -> Version | None:
+        """Major and minor version; None where it is not known."""
+        return release_of(self.version)
+
+    @property
     def dies_of_small_pictures(self) -> bool:
         """True for vLLM 0.16 and 0.17, which a picture of one tile kills (vllm#36670)."""
-        return self.engine == "vllm" and re.match(r"v?0\.1[67]\b", self.version or "") is not None
+        return self.engine == "vllm" and self.release in {(0, 16), (0, 17)}
 
 
 class EndpointProvider(Protocol):

@@ -12,7 +12,6 @@ So a page costs at most five answers.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from deepseek_ocr_loaders.prompts import PROMPTS
@@ -65,7 +64,7 @@ def fields(method: str, endpoint: Endpoint, kind: str) -> dict[str, Any]:
     if endpoint.engine == "rapidocr":
         return {}
     found: dict[str, Any] = {}
-    if endpoint.engine == "vllm" and _version(endpoint.version) >= (0, 20):
+    if endpoint.engine == "vllm" and (endpoint.release or (0, 0)) >= (0, 20):
         found["repetition_detection"] = REPETITION_DETECTION
     if method != PLAIN:
         ngram_size, window_size = (20, 50) if kind == "pdf" else (30, 90)
@@ -77,8 +76,3 @@ def fields(method: str, endpoint: Endpoint, kind: str) -> dict[str, Any]:
     if method == SAMPLING:
         found |= {"temperature": 0.6, "top_p": 0.95, "seed": 0}
     return found
-
-
-def _version(version: str | None) -> tuple[int, int]:
-    found = re.match(r"v?(\d+)\.(\d+)", version or "")
-    return (int(found[1]), int(found[2])) if found else (0, 0)

@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
 
 from deepseek_ocr_loaders import documents, images, source
 from deepseek_ocr_loaders.errors import (
@@ -31,6 +30,7 @@ from deepseek_ocr_loaders.page_ranges import select_pages
 from deepseek_ocr_loaders.reading import PageReader, is_fatal
 from deepseek_ocr_loaders.report import RunReport
 from deepseek_ocr_loaders.server.provider import provider_for
+from deepseek_ocr_loaders.slots import Slots, shared_slots
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 FIRST_PAGES = 8
-"""Pages under way until the consumer asks for a second Document.
+"""Pages under way until the consumer asks for a second Document, or a page made none.
 
 A reader who wants one page, or stops after the first, does not pay for a hundred.
 """
@@ -150,12 +150,11 @@ class _Run:
         self.fs = fs
         self.report = report
         self.items: asyncio.Queue[_Item | None] = asyncio.Queue()
-        self.window = _Slots(FIRST_PAGES)
-        # One Document of all pages needs them all.
-        self.second_asked = settings.mode == "document"
+        self.window = Slots(FIRST_PAGES)
+        self.more_wanted = False
         self.reader = PageReader(settings, provider_for(settings))
         self.reader_started: asyncio.Task[None] | None = None
-        self.drawn: _Slots | None = None
+        self.drawn: Slots | None = None
         self.fatal: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         self.producer: asyncio.Task[None] | None = None
         self.tasks: set[asyncio.Task[PageResult]] = set()
@@ -179,7 +178,7 @@ class _Run:
             for document in made:
                 yield document
                 self._open_window()
-            if not made:  # the first Document needs more pages than these
+            if not made:  # whoever waits for the first Document needs more pages
                 self._open_window()
         if self.failures and not self.any_page_read:
             raise self._all_failed()
@@ -228,12 +227,12 @@ class _Run:
         return self._release_held_back(item.document.builder.add(page))
 
     def _open_window(self) -> None:
-        """Let the run go at full speed: called when the consumer came back for more."""
-        self.second_asked = True
+        """Let the run go at full speed: more is wanted than the first page."""
+        self.more_wanted = True
         self._widen()
 
     def _widen(self) -> None:
-        if self.second_asked and self.drawn is not None:
+        if self.more_wanted and self.drawn is not None:
             # Results are small: enough may wait that one slow page does not stop the others.
             self.window.grow(4 * self.reader.concurrency + 16)
 
@@ -407,7 +406,7 @@ class _Run:
         blocks = images.save_images(picture, result.blocks, image_dir=folder, stem=stem)
         return replace(result, blocks=blocks)
 
-    async def _drawing_slots(self) -> _Slots:
+    async def _drawing_slots(self) -> Slots:
         """Start the reader with the first page that needs one, and give the limit of pictures."""
         if self.reader_started is None:
             self.reader_started = asyncio.create_task(self.reader.start())
@@ -415,7 +414,7 @@ class _Run:
         # A few pages wait drawn, so that a free place at the server is filled at once.
         capacity = self.reader.concurrency + max(2, self.reader.concurrency // 8)
         if self.drawn is None:
-            self.drawn = _shared_slots(self.reader.limit_key, capacity)
+            self.drawn = shared_slots(self.reader.limit_key, capacity)
             self._widen()
         self.drawn.grow(capacity)
         return self.drawn
@@ -451,31 +450,6 @@ class _Run:
             self.progress.close()
         if self.fatal.done():
             self.fatal.result()  # mark as seen
-
-
-class _Slots(asyncio.Semaphore):
-    """A limit that grows when a server turns out to take more."""
-
-    def __init__(self, capacity: int) -> None:
-        super().__init__(capacity)
-        self.capacity = capacity
-
-    def grow(self, capacity: int) -> None:
-        while self.capacity < capacity:
-            self.capacity += 1
-            self.release()
-
-
-# One limit of pictures for all runs of a loop that use the same servers: fifty documents that are
-# loaded at once must not hold fifty times as many pictures.
-_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[object, int], _Slots]] = (
-    WeakKeyDictionary()
-)
-
-
-def _shared_slots(key: object, capacity: int) -> _Slots:
-    slots = _slots.setdefault(asyncio.get_running_loop(), {})
-    return slots.setdefault((key, capacity), _Slots(capacity))
 
 
 @cache

@@ -124,10 +124,7 @@ class LlamaIndexReader(Subject):
     framework = "llama-index"
 
     def lazy(self, made: Any, path: Path) -> Iterator[Any]:
-        try:
-            return iter(made.lazy_load_data(path))
-        except NotImplementedError:  # the base class says so; what it can do is looked at
-            return (document for document in made.load_data(path))
+        return iter(made.lazy_load_data(path))
 
     def load(self, made: Any, path: Path) -> list[Any]:
         documents: list[Any] = made.load_data(path)
@@ -135,12 +132,8 @@ class LlamaIndexReader(Subject):
 
     def alazy(self, made: Any, path: Path) -> AsyncIterator[Any] | None:
         async def each() -> AsyncIterator[Any]:
-            try:
-                # LlamaIndex awaits the whole and then iterates.
-                documents = await made.alazy_load_data(path)
-            except NotImplementedError:
-                documents = await made.aload_data(path)
-            for document in documents:
+            # LlamaIndex awaits the whole and then iterates.
+            for document in await made.alazy_load_data(path):
                 yield document
 
         return each()

@@ -9,30 +9,24 @@ from typing import TYPE_CHECKING
 import pytest
 from support import vllm
 from support.servers import launch, state_dir, wait_for
+from support.vllm import real_vllm
 
-from deepseek_ocr_loaders import DeepSeekOCRLoader, ladder
-from deepseek_ocr_loaders.server.control import stop_all
+from deepseek_ocr_loaders import DeepSeekOCRLoader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from langchain_core.documents import Document
 
-__all__ = ["launch", "state_dir"]
+__all__ = ["launch", "real_vllm", "state_dir"]
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.timeout(1800),
+    pytest.mark.usefixtures("real_vllm"),
+]
 
 PAGES = 20
-
-
-@pytest.fixture(autouse=True)
-def real_vllm(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("DEEPSEEK_OCR_VLLM", vllm.executable())
-    # Noise asks for all ways of the ladder; here one is enough.
-    monkeypatch.setattr(ladder, "methods", lambda *_: (ladder.PLAIN,))
-    yield
-    stop_all()
 
 
 def test_every_page_comes_back_when_the_worker_is_killed(tmp_path: Path, state_dir: Path) -> None:

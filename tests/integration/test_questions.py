@@ -80,8 +80,8 @@ def engine(model: MiniLM, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield
 
 
-@pytest.mark.parametrize(("mode", "least"), [("element", 9), ("page", 8)])
-def test_questions_find_their_page(model: MiniLM, engine: None, mode: Any, least: int) -> None:
+@pytest.mark.parametrize("mode", ["element", "page"])
+def test_nine_of_ten_questions_find_their_page(model: MiniLM, engine: None, mode: Any) -> None:
     documents = DeepSeekOCRLoader(sorted(SAMPLES.glob("*.pdf")), mode=mode, layout=True).load()
     assert len({(read.metadata["source"], read.metadata["page"]) for read in documents}) == 10
     if mode == "page":
@@ -98,4 +98,4 @@ def test_questions_find_their_page(model: MiniLM, engine: None, mode: Any, least
             wrong[question] = found.page_content
     print(f"{mode}: {len(QUESTIONS) - len(wrong)} of {len(QUESTIONS)}")
     assert len(QUESTIONS) == 10
-    assert len(QUESTIONS) - len(wrong) >= least, wrong
+    assert len(wrong) <= 1, wrong

@@ -23,26 +23,20 @@ from support.servers import (
     state_of,
     wait_for,
 )
+from support.vllm import real_vllm
 
-from deepseek_ocr_loaders import DeepSeekOCRLoader, ladder
-from deepseek_ocr_loaders.server.control import stop_all
+from deepseek_ocr_loaders import DeepSeekOCRLoader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["launch", "state_dir"]
+__all__ = ["launch", "real_vllm", "state_dir"]
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
-
-
-@pytest.fixture(autouse=True)
-def real_vllm(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("DEEPSEEK_OCR_VLLM", vllm.executable())
-    # Noise asks for all ways of the ladder; here one is enough.
-    monkeypatch.setattr(ladder, "methods", lambda *_: (ladder.PLAIN,))
-    yield
-    stop_all()
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.timeout(1800),
+    pytest.mark.usefixtures("real_vllm"),
+]
 
 
 @pytest.fixture

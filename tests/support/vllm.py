@@ -6,11 +6,14 @@ import os
 from typing import TYPE_CHECKING
 
 import pymupdf
+import pytest
 
-from deepseek_ocr_loaders import DeepSeekOCRServer
+from deepseek_ocr_loaders import DeepSeekOCRServer, ladder
+from deepseek_ocr_loaders.server.control import stop_all
 from support.servers import engine_processes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     import psutil
@@ -64,3 +67,13 @@ def small_pdf(path: Path, pages: int = 1) -> Path:
             page.insert_text((30, 80), f"Harbour {number}", fontsize=24)
         document.save(path)
     return path
+
+
+@pytest.fixture
+def real_vllm(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have managed servers start the real one, ask each page once, and end them afterwards."""
+    monkeypatch.setenv("DEEPSEEK_OCR_VLLM", executable())
+    # Noise asks for all ways of the ladder, which `test_vllm_cpu.py` takes.
+    monkeypatch.setattr(ladder, "methods", lambda *_: (ladder.PLAIN,))
+    yield
+    stop_all()

@@ -77,7 +77,7 @@ def test_the_stream_is_one_that_strict_decoders_take() -> None:
 
 
 def test_a_blank_page_is_small() -> None:
-    assert len(encode_png(Image.new("RGB", (1280, 1920), "white"))) < 50_000
+    assert len(encode_png(Image.new("RGB", (1280, 1920), "white"))) < 20_000
 
 
 @pytest.mark.parametrize("mode", ["L", "RGB"])

@@ -314,11 +314,27 @@ async def test_break_in_an_async_loop_frees_everything(pdf: Path) -> None:
         assert _open_files(pdf) == 0
 
 
-def test_one_document_of_all_pages_is_read_at_full_speed(pdf: Path) -> None:
-    with FaultServer(lambda _: answer(delay=0.5)) as server:
-        (document,) = _loader(pdf, server, max_concurrency=20, mode="document").load()
+def test_one_document_of_all_pages_is_read_at_full_speed(tmp_path: Path) -> None:
+    path = tmp_path / "many.pdf"
+    path.write_bytes(marked_pdf(range(100, 150)))
+    with FaultServer(lambda _: answer(delay=1.0)) as server:
+        (document,) = _loader(path, server, max_concurrency=20, mode="document").load()
         assert server.most_in_flight == 20
-    assert _markers([document]) == list(range(100, 120))
+    assert _markers([document]) == list(range(100, 150))
+
+
+def test_fault_49_documents_of_one_page_are_read_lazily_too(
+    tmp_path: Path, drawn: list[int]
+) -> None:
+    paths = [tmp_path / f"{number}.pdf" for number in range(30)]
+    for number, path in enumerate(paths):
+        path.write_bytes(marked_pdf([number]))
+    with FaultServer(seconds=0.3) as server:
+        documents = _loader(paths, server, max_concurrency=30, mode="document").lazy_load()
+        first = next(documents)
+        assert len(drawn) < 10
+        documents.close()
+    assert _markers([first]) == [0]
 
 
 def test_pages_without_a_document_do_not_hold_the_others_up(tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from deepseek_ocr_loaders.endpoint import release_of
 from deepseek_ocr_loaders.engines.base import LaunchPlan
 from deepseek_ocr_loaders.engines.gpu import gpus
 from deepseek_ocr_loaders.engines.vllm import (
     child_environment,
     engine_variables,
     model_source,
-    release_of,
     serve_arguments,
     served_name,
 )

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from deepseek_ocr_loaders.endpoint import Version, release_of
 from deepseek_ocr_loaders.engines.base import LaunchPlan
 from deepseek_ocr_loaders.engines.gpu import gpus
 from deepseek_ocr_loaders.engines.vllm_tuning import tune
@@ -43,7 +44,6 @@ __all__ = [
 
 DEFAULT_MODEL = "deepseek-ai/DeepSeek-OCR"
 NGRAM_PROCESSOR = "vllm.model_executor.models.deepseek_ocr:NGramPerReqLogitsProcessor"
-Version = tuple[int, int]
 OLDEST: Version = (0, 12)
 CONTEXT = 8192
 """Tokens of prompt and answer together, for both models."""
@@ -72,12 +72,6 @@ class Installed:
     def cpu_only(self) -> bool:
         """True for a build that runs on the processor."""
         return bool(self.version and "cpu" in self.version)
-
-
-def release_of(version: str | None) -> Version | None:
-    """Read major and minor version; None where there is none (a build from source is `dev`)."""
-    found = re.match(r"v?(\d+)\.(\d+)", version or "")
-    return (int(found[1]), int(found[2])) if found else None
 
 
 def find() -> Installed | None:
