@@ -95,15 +95,16 @@ class Bench:
         load = bare_client.Load()
         with answers_of(self.arguments.tokens), GpuWatch() as gpu:
             cpu, started = time.process_time(), time.perf_counter()
-            count = sum(1 for _ in documents)
+            arrivals = [time.perf_counter() - started for _ in documents]
             load.seconds = time.perf_counter() - started
             load.cpu_seconds = time.process_time() - cpu
         report: RunReport = reader.report
-        assert count == len(report.pages) == self.arguments.pages, report
+        assert len(arrivals) == len(report.pages) == self.arguments.pages, report
         load.latencies = [page.attempts[0].seconds for page in report.pages]
         load.prompt_tokens = report.usage.prompt_tokens
         load.completion_tokens = report.usage.completion_tokens
         self.row(case, load, at_once=at_once, start=None, busy=gpu.busy)
+        self.results[case]["arrivals"] = [round(arrival, 2) for arrival in arrivals]
 
     def row(
         self,

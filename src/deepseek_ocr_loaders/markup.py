@@ -64,7 +64,9 @@ _BOXES_AT_START = re.compile(rf"[ \t]*({_BARE_BOXES})")
 _BOXES_AT_END = re.compile(rf"\A\s*({_BARE_BOXES})\s*\Z")
 
 # What is written as it should be; one box alone has its own, which takes half the time.
-_ONE_BOX = re.compile(r"\[\[([0-9]{1,3}), ?([0-9]{1,3}), ?([0-9]{1,3}), ?([0-9]{1,3})\]\]")
+_FOUR_NUMBERS = r"([0-9]{1,3}), ?([0-9]{1,3}), ?([0-9]{1,3}), ?([0-9]{1,3})"
+_ONE_BOX = re.compile(rf"\[\[{_FOUR_NUMBERS}\]\]")
+_SOUND_GROUP = re.compile(_FOUR_NUMBERS)
 _SOUND_BOX = r"\[[0-9]{1,3}(?:, ?[0-9]{1,3}){3}\]"
 _SOUND_BOXES = re.compile(rf"[\s,]*\[{_SOUND_BOX}(?:, ?{_SOUND_BOX})*\]")
 _INTEGER = re.compile(r"[0-9]+")
@@ -73,6 +75,7 @@ _LONE_DASH = re.compile(r"-(?![0-9])")
 _JUNK_MAX = 4
 _BARE_GROUP = re.compile(r"[\[\]0-9,. \t-]*")
 _BRACKET = re.compile(r"[\[\]]")
+_SHALLOW_GROUP = re.compile(r"\[[^\[\]]*+(?:\[[^\[\]]*+\][^\[\]]*+)*+\]")
 _INNER_GROUP = re.compile(r"\[([^\[\]]*)(?:\]|\Z)")
 _LABEL_BEFORE_GROUP = re.compile(r"[\s,\]]*([A-Za-z][A-Za-z0-9_-]{0,40})?[ \t:]*(?=\[)")
 _NO_TEXT = re.compile(r"[\s\[\],;:.()-]*")
@@ -97,10 +100,8 @@ def parse(raw: str, *, prompt: str = "markdown") -> tuple[Block, ...]:
     else:
         drafts = _Parser(raw, refs_hold_text=refs_hold_text).run()
     if refs_hold_text:
-        whole = list(drafts)
-        refs_hold_text = not _is_labelled(whole)
-        drafts = iter(whole)
-    blocks = (draft.finish(refs_hold_text=refs_hold_text) for draft in drafts)
+        return _finish_named(drafts)
+    blocks = (draft.finish(refs_hold_text=False) for draft in drafts)
     return tuple(block for block in blocks if block is not None)
 
 
@@ -202,6 +203,8 @@ def _read_groups(payload: str, det: _Det) -> None:
         det.rest = before
     end = _group_end(payload, at)
     _read_boxes(payload[at:end], det)
+    if end == len(payload):
+        return
     # More groups, each perhaps with its label, as long as they are boxes: all else is text.
     while following := _LABEL_BEFORE_GROUP.match(payload, end):
         group_end = _group_end(payload, following.end())
@@ -248,11 +251,13 @@ def _group_end(payload: str, start: int) -> int:
 
 def _is_prose(text: str) -> bool:
     """Tell whether there is more than junk: text that a tag swallowed when its end got lost."""
-    return sum(map(str.isalpha, text)) > _JUNK_MAX
+    return len(text) > _JUNK_MAX and sum(map(str.isalpha, text)) > _JUNK_MAX
 
 
 def _balanced_end(text: str, start: int) -> int:
     """Find where the bracket that opens at `start` closes; 0 where it does not."""
+    if shallow := _SHALLOW_GROUP.match(text, start):  # nearly always, and it takes a third
+        return shallow.end()
     depth = 0
     for bracket in _BRACKET.finditer(text, start):
         depth += 1 if bracket[0] == "[" else -1
@@ -262,8 +267,6 @@ def _balanced_end(text: str, start: int) -> int:
 
 
 def _read_boxes(group: str, det: _Det) -> None:
-    if _read_sound_boxes(group, det):
-        return
     for inner in _INNER_GROUP.finditer(group):
         # "[[" gives an empty inner part only where a bracket was doubled.
         if inner[1].strip() or group.strip("[] \t\n") == "":
@@ -271,6 +274,10 @@ def _read_boxes(group: str, det: _Det) -> None:
 
 
 def _read_group(inner: str, det: _Det) -> None:
+    if sound := _SOUND_GROUP.fullmatch(inner):
+        x1, y1, x2, y2 = map(int, sound.groups())
+        _add_box(x1, y1, x2, y2, det)
+        return
     parts = inner.split(",") if "," in inner else inner.split()
     numbers: list[int] = []
     repaired = False
@@ -355,8 +362,10 @@ class _Draft(_Flagged):
                 self.body = [text]
             else:
                 self.body.append(text)
-            self.has_text = self.has_text or not text.isspace()
-            self.det_line = self.det_line and "\n" not in text
+            if not self.has_text and not text.isspace():
+                self.has_text = True
+            if self.det_line and "\n" in text:
+                self.det_line = False
 
     def pop(self) -> None:
         """Take back what was added last."""
@@ -421,11 +430,27 @@ def _trim(text: str, *, after_tag: bool) -> str:
     return text[start:] if start or not after_tag else text[margin:]
 
 
-def _is_labelled(drafts: list[_Draft]) -> bool:
-    """Tell whether refs are labels although the prompt asked for text in them."""
-    named = [draft for draft in drafts if draft.ref is not None and draft.ref.strip()]
-    known = [draft for draft in named if _known_label(draft.ref or "")]
-    return 2 * len(known) >= len(named) and any(draft.has_text for draft in known)
+def _finish_named(drafts: Iterator[_Draft]) -> tuple[Block, ...]:
+    """Finish drafts whose refs hold text, unless they turn out to hold labels all the same."""
+    # A draft without a ref is finished at once: it takes a third of the room as a block.
+    started: list[_Draft | Block | None] = []
+    named = known = 0
+    known_with_text = False
+    for draft in drafts:
+        if draft.ref is None or not draft.ref.strip():
+            started.append(draft.finish(refs_hold_text=True))
+            continue
+        started.append(draft)
+        named += 1
+        if _known_label(draft.ref):
+            known += 1
+            known_with_text = known_with_text or draft.has_text
+    refs_hold_text = not (2 * known >= named and known_with_text)
+    blocks = (
+        start.finish(refs_hold_text=refs_hold_text) if isinstance(start, _Draft) else start
+        for start in started
+    )
+    return tuple(block for block in blocks if block is not None)
 
 
 class _Parser:
@@ -530,7 +555,7 @@ class _Parser:
             return index + 2
         # No closer: the payload ends with its brackets, or else with what can be part of it.
         content = self.raw[self.at : start]
-        opening = _LABEL_BEFORE_GROUP.match(content)
+        opening = _LABEL_BEFORE_GROUP.match(content) if "[" in content else None
         self.draft.flag("unclosed_det")
         if opening is None or (
             # Brackets on a later line are text, unless they hold nothing but numbers.
