@@ -71,6 +71,8 @@ def expand(
 def _in_folder(
     path: str, *, fs: AbstractFileSystem | None, glob: str | None
 ) -> Iterator[object] | None:
+    if not path.strip():  # `Path` would take it for the working folder
+        return None
     if fs is not None:
         return _remote(fs, path, glob) if _is_remote_folder(fs, path) else None
     if scheme(path) not in {"", "http", "https"}:

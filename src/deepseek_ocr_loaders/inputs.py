@@ -124,6 +124,9 @@ def read_input(
 def _read_path(
     path: str, *, settings: Settings, fs: AbstractFileSystem | None, name: str | None
 ) -> Content:
+    if not path.strip():  # what an unset variable looks like
+        msg = "the path is empty: name a file or a folder (the working folder is '.')"
+        raise SourceNotFoundError(msg, source=path)
     if fs is not None:
         return _read_remote(fs, path, most=settings.max_download_bytes, name=name)
     protocol = scheme(path)

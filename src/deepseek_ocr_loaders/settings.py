@@ -52,6 +52,9 @@ RotateHook = Callable[[Any, int], int]
 def _addresses(value: object) -> object:
     if value is None or value == "":
         return ()
+    if value == []:
+        msg = "base_url is an empty list: name a server, or leave it out to have one started"
+        raise ValueError(msg)
     return (value,) if isinstance(value, str) else value
 
 
@@ -199,6 +202,10 @@ class Settings(BaseModel):
             return cls(**{**_from_environment(given), **given})
         except ValidationError as error:
             raise ConfigurationError(_explain(error)) from None
+
+    @field_serializer("base_url")
+    def _no_address(self, value: tuple[str, ...]) -> list[str] | None:
+        return list(value) or None  # an empty list is refused, because a user means something by it
 
     @field_serializer("image_dir", "cache")
     def _plain_path(self, value: object) -> object:

@@ -174,14 +174,23 @@ def test_blob_that_has_nothing() -> None:
 # --- paths ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("source", ["nowhere.pdf", Path("nowhere.pdf"), "", "a.pdf/b.pdf"])
+@pytest.mark.parametrize("source", ["nowhere.pdf", Path("nowhere.pdf"), "a.pdf/b.pdf"])
 def test_path_with_nothing_there(path: Path, monkeypatch: pytest.MonkeyPatch, source: Any) -> None:
     monkeypatch.chdir(path.parent)
-    with pytest.raises(SourceError) as caught:
+    with pytest.raises(SourceNotFoundError) as caught:
         opened(source)
-    if source:
-        assert isinstance(caught.value, (SourceNotFoundError, FileNotFoundError))
-        assert str(source) in str(caught.value)
+    assert str(source) in str(caught.value)
+
+
+@pytest.mark.parametrize("source", ["", " ", "\n"])
+def test_empty_path_is_not_the_working_folder(
+    path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    monkeypatch.chdir(path.parent)
+    for fs in (None, LocalFileSystem()):
+        (single,) = expand(source, fs=fs)
+        with pytest.raises(SourceNotFoundError, match="empty"):
+            open_source(single, settings=Settings(), fs=fs)
 
 
 def test_path_with_a_nul_byte() -> None:

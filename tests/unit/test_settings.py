@@ -99,6 +99,8 @@ def test_unknown_and_wrong_parameters_are_named() -> None:
         Settings.create({"images": "save"})
     with pytest.raises(ConfigurationError, match="either server or base_url"):
         Settings.create({"server": object(), "base_url": "http://a"})
+    with pytest.raises(ConfigurationError, match="base_url is an empty list"):
+        Settings.create({"base_url": []})
 
 
 def test_none_means_the_default() -> None:

@@ -16,6 +16,8 @@ import numpy as np
 import rapidocr
 from rapidocr.utils.process_img import get_rotate_crop_image
 
+from deepseek_ocr_loaders.engines.embedded.sparse import FEW_LINES, unseen_regions
+
 if TYPE_CHECKING:
     from PIL import Image
 
@@ -110,8 +112,17 @@ class Recogniser:
 
     def _find_lines(self, image: Image.Image) -> tuple[Any, list[Any]]:
         pixels = np.ascontiguousarray(np.asarray(image)[:, :, ::-1])  # BGR, as OpenCV has it
+        quads = self._quads(pixels)
+        if len(quads) <= FEW_LINES:
+            for left, top, right, bottom in unseen_regions(pixels, quads):
+                region = np.ascontiguousarray(pixels[top:bottom, left:right])
+                again = [quad + np.array([left, top], np.float32) for quad in self._quads(region)]
+                quads += [quad for quad in again if not _is_among(quad, quads)]
+        return pixels, quads
+
+    def _quads(self, pixels: Any) -> list[Any]:
         found: Any = self._find(pixels)
-        return pixels, [] if found.boxes is None else list(found.boxes.astype(np.float32))
+        return [] if found.boxes is None else list(found.boxes.astype(np.float32))
 
     def _read_line(self, pixels: Any, quad: Any) -> Line | None:
         result: Any = self._read(get_rotate_crop_image(pixels, quad.copy()))
@@ -131,6 +142,15 @@ class Recogniser:
             slope=float(across[1] / across[0]) if abs(across[0]) > abs(across[1]) else 0.0,
             places=_places(text, result.word_results[0]),
         )
+
+
+def _is_among(quad: Any, quads: list[Any]) -> bool:
+    """Tell whether the middle of a line lies in one that was found before."""
+    middle = quad.mean(axis=0)
+    return any(
+        (other.min(axis=0) <= middle).all() and (middle <= other.max(axis=0)).all()
+        for other in quads
+    )
 
 
 def _places(text: str, words: Any) -> tuple[float, ...]:
