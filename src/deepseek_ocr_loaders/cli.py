@@ -31,7 +31,7 @@ from deepseek_ocr_loaders.errors import (
     ModelNotFoundError,
     ServerError,
 )
-from deepseek_ocr_loaders.export import SUFFIXES, Format, write
+from deepseek_ocr_loaders.export import SUFFIXES, Format, format_of, is_file_name, write
 from deepseek_ocr_loaders.report import RunReport
 from deepseek_ocr_loaders.settings import EngineName, Settings
 
@@ -209,10 +209,18 @@ def load(
         list[str], typer.Argument(metavar="FILE...", help="Files, folders, globs, addresses.")
     ],
     *,
-    form: Annotated[Format, typer.Option("--format", "-f", help="What is written.")] = "markdown",
+    form: Annotated[
+        Format | None,
+        typer.Option("--format", "-f", help="What is written; markdown, or as --out ends."),
+    ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="A folder: one file for each document, else stdout."),
+        typer.Option(
+            "--out",
+            "-o",
+            help="A folder, for one file a document, or a file (.md, .txt, .json, .jsonl) for all. "
+            "Default: stdout.",
+        ),
     ] = None,
     **options: Any,
 ) -> None:
@@ -223,7 +231,9 @@ def load(
     options["cache"] = {"on": True, "off": False}.get(
         options.get("cache", ""), options.get("cache")
     )
-    job = _Load(_expand_globs(sources), form, out, Settings.create(options))
+    if form is None:
+        form = format_of(out) if out is not None else None
+    job = _Load(_expand_globs(sources), form or "markdown", out, Settings.create(options))
     try:
         job.run()
     except DeepSeekOCRError as error:
@@ -241,7 +251,7 @@ def _expand_globs(given: list[str]) -> list[str]:
     """Give each source once; globs that the shell has left alone are looked up."""
     sources: list[str] = []
     for source in given:
-        if "://" in source:
+        if "://" in source or not source.strip():  # the run says what is wrong with an empty one
             sources.append(source)
         elif Path(source).exists() or not globbing.has_magic(source):
             sources.append(str(Path(source)))
@@ -254,7 +264,7 @@ def _expand_globs(given: list[str]) -> list[str]:
 
 
 class _Load:
-    """One `load`: all documents in one run, written to stdout or to a file each."""
+    """One `load`: all documents in one run, to stdout, to one file, or to a file each."""
 
     def __init__(
         self, sources: list[str], form: Format, out: Path | None, settings: Settings
@@ -263,6 +273,11 @@ class _Load:
         self.form = form
         self.out = out
         self.settings = settings
+        if out is not None and out.is_file() and not is_file_name(out):
+            msg = f"--out {out} is a file: name a folder, or a file that ends in " + ", ".join(
+                SUFFIXES.values()
+            )
+            raise ConfigurationError(msg)
         self.report = RunReport()
         self.written: set[Path] = set()
 
@@ -283,8 +298,8 @@ class _Load:
             lambda: read_documents(expand(self.sources), self.settings, report=self.report)
         )
         with closing(documents):  # type: ignore[type-var]
-            if self.out is None:
-                self._write(documents, None)
+            if self.out is None or is_file_name(self.out):
+                self._write(documents, self.out)
                 return
             self.out.mkdir(parents=True, exist_ok=True)
             for source, pages in groupby(documents, key=lambda page: page.metadata["source"]):

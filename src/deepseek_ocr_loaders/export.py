@@ -7,14 +7,31 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from deepseek_ocr_loaders.documents import DocumentData
 
-__all__ = ["SUFFIXES", "Format", "read_jsonl", "write"]
+__all__ = ["SUFFIXES", "Format", "format_of", "is_file_name", "read_jsonl", "write"]
 
 Format = Literal["markdown", "text", "json", "jsonl"]
 
-SUFFIXES: dict[str, str] = {"markdown": ".md", "text": ".txt", "json": ".json", "jsonl": ".jsonl"}
+SUFFIXES: dict[Format, str] = {
+    "markdown": ".md",
+    "text": ".txt",
+    "json": ".json",
+    "jsonl": ".jsonl",
+}
+
+
+def format_of(path: Path) -> Format | None:
+    """Give the format that a file name stands for by its end; None where it stands for none."""
+    formats: dict[str, Format] = {suffix: form for form, suffix in SUFFIXES.items()}
+    return formats.get(path.suffix.lower())
+
+
+def is_file_name(path: Path) -> bool:
+    """Tell whether a path is to be a file rather than a folder: by its end, if it is not there."""
+    return format_of(path) is not None and not path.is_dir()
 
 
 def write(documents: Iterable[DocumentData], form: Format) -> Iterator[str]:

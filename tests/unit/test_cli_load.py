@@ -260,6 +260,57 @@ def test_out_replaces_a_file_of_an_earlier_run(
     assert len(list((tmp_path / "out").iterdir())) == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("all.jsonl", []),
+        ("all.JSONL", []),
+        ("deep/er/all.jsonl", []),
+        ("all.json", ["--format", "jsonl"]),
+    ],
+)
+def test_out_with_an_ending_is_one_file_for_all(
+    folder: Path, server: FaultServer, tmp_path: Path, name: str, options: list[str]
+) -> None:
+    target = tmp_path / "made" / name
+    result = _load(server, ".", *options, "--out", target)
+    assert result.exit_code == ExitCode.OK, result.output
+    documents = read_jsonl(target.read_text(encoding="utf-8").splitlines())
+    assert markers_in(" ".join(document.text for document in documents)) == [1, 2, 3, 4, 5, 6]
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_out_decides_the_format(folder: Path, server: FaultServer, tmp_path: Path) -> None:
+    for ending, form in ((".md", "markdown"), (".txt", "text"), (".json", "json")):
+        target = tmp_path / f"all{ending}"
+        assert _load(server, "a.pdf", "--out", target).exit_code == ExitCode.OK
+        assert target.read_text(encoding="utf-8") == _load(server, "a.pdf", "-f", form).stdout
+
+
+def test_out_that_is_a_folder_stays_one(folder: Path, server: FaultServer, tmp_path: Path) -> None:
+    out = tmp_path / "pages.json"
+    out.mkdir()
+    assert _load(server, "a.pdf", "--out", out).exit_code == ExitCode.OK
+    assert [path.name for path in out.iterdir()] == ["a.pdf.json"]
+
+
+def test_out_keeps_what_an_earlier_run_wrote_when_this_one_fails(
+    folder: Path, server: FaultServer, tmp_path: Path
+) -> None:
+    target = tmp_path / "all.md"
+    target.write_text("of an earlier run")
+    result = _load(server, "a.pdf", "missing.pdf", "--out", target)
+    assert result.exit_code == ExitCode.PAGES_FAILED
+    assert target.read_text() == "of an earlier run"
+    assert [path.name for path in tmp_path.glob("all*")] == ["all.md"]
+
+
+def test_an_empty_argument_is_not_the_working_folder(folder: Path, server: FaultServer) -> None:
+    result = _load(server, "")
+    assert result.exit_code == ExitCode.NOTHING_READ
+    assert "the path is empty" in result.stderr
+
+
 def test_out_that_is_a_file_is_told(folder: Path, server: FaultServer, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("mine")
     result = _load(server, "a.pdf", "--out", tmp_path / "out")
