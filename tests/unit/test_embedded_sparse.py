@@ -49,6 +49,11 @@ def test_what_was_found_is_not_looked_at_again() -> None:
     assert unseen_regions(both, found) == []
 
 
+def test_strokes_that_reach_out_of_a_line_are_part_of_it() -> None:
+    stroke = page((100, 100, 300, 200), (300, 150, 340, 210))
+    assert unseen_regions(stroke, [quad(100, 100, 300, 200)]) == []
+
+
 def test_a_quad_beyond_the_edge_is_taken_to_the_edge() -> None:
     assert unseen_regions(page((0, 0, 30, 20)), [quad(-4, -4, 32, 22)]) == []
 

@@ -51,9 +51,12 @@ def unseen_regions(pixels: Any, quads: Iterable[Any]) -> list[tuple[int, int, in
     light = pixels.mean(axis=2)
     ink = np.abs(light - np.median(light)) > _CONTRAST
     for quad in quads:
-        left, top = np.floor(quad.min(axis=0)).astype(int).clip(0).tolist()
-        right, bottom = np.ceil(quad.max(axis=0)).astype(int).clip(0).tolist()
-        ink[top : bottom + 1, left : right + 1] = False
+        # Strokes of large letters reach beyond the line that was found.
+        (left, top), (right, bottom) = quad.min(axis=0), quad.max(axis=0)
+        around = (bottom - top) / 2
+        edges = np.array([top - around, bottom + around, left - around, right + around])
+        above, below, before, after = np.rint(edges).astype(int).clip(0).tolist()
+        ink[above : below + 1, before : after + 1] = False
     pieces = [
         (left, top, right, bottom)
         for top, bottom in _runs(ink.any(axis=1), apart=_ROWS_APART)
