@@ -82,12 +82,15 @@ class _Step(Generic[T]):
 
     def __init__(self, background: _Background, coroutine: Coroutine[Any, Any, T]) -> None:
         self.background = background
+        self.coroutine = coroutine
         self.done = threading.Event()
         self.task: asyncio.Task[T] | None = None
-        background.loop.call_soon_threadsafe(self._start, coroutine)
 
-    def _start(self, coroutine: Coroutine[Any, Any, T]) -> None:
-        self.task = self.background.loop.create_task(coroutine)
+    def start(self) -> None:
+        self.background.loop.call_soon_threadsafe(self._start)
+
+    def _start(self) -> None:
+        self.task = self.background.loop.create_task(self.coroutine)
         self.task.add_done_callback(lambda _: self.done.set())
 
     def wait(self) -> None:
@@ -98,6 +101,7 @@ class _Step(Generic[T]):
 
     def result(self) -> T:
         try:
+            self.start()  # Ctrl-C may come in the middle of it
             self.wait()
         except BaseException:
             if self.background.thread.is_alive():
@@ -110,10 +114,19 @@ class _Step(Generic[T]):
     def _cancel(self) -> None:
         if self.task is not None:
             self.task.cancel()
+        else:  # it was interrupted before it was handed over
+            self.coroutine.close()
+            self.done.set()
+
+    async def ended(self) -> None:
+        """Wait on the loop for its end, which a second Ctrl-C did not wait for."""
+        if self.task is not None and not self.task.done():
+            if not self.task.cancelling():
+                self.task.cancel()
+            await asyncio.wait({self.task})
 
 
-def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the background loop and give its result."""
+def _step(coroutine: Coroutine[Any, Any, T]) -> _Step[T]:
     background = _get_background()
     if threading.current_thread() is background.thread:
         coroutine.close()
@@ -122,7 +135,12 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
             "on_page callback?): call the asynchronous one, or do it in another thread"
         )
         raise ConfigurationError(msg)
-    return _Step(background, coroutine).result()
+    return _Step(background, coroutine)
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on the background loop and give its result."""
+    return _step(coroutine).result()
 
 
 def iterate(make: Callable[[], AsyncGenerator[T, None]]) -> Iterator[T]:
@@ -132,6 +150,7 @@ def iterate(make: Callable[[], AsyncGenerator[T, None]]) -> Iterator[T]:
         make: Makes the generator; called with the first step.
     """
     made: AsyncGenerator[T, None] | None = None
+    last: _Step[list[T]] | None = None
 
     async def step() -> list[T]:
         nonlocal made
@@ -144,23 +163,27 @@ def iterate(make: Callable[[], AsyncGenerator[T, None]]) -> Iterator[T]:
 
     try:
         while True:
-            values = run(step())
+            last = _step(step())
+            values = last.result()
             if not values:
                 return
             yield values[0]
     finally:
-        if made is not None:
-            _close(made)
+        if made is not None and last is not None:
+            _close(made, last)
 
 
-def _close(made: AsyncGenerator[Any, None]) -> None:
+def _close(made: AsyncGenerator[Any, None], last: _Step[Any]) -> None:
     background = _background
     if background is None or not background.thread.is_alive() or sys.is_finalizing():
         return  # the loop closed its generators when it ended
 
     async def close() -> None:
+        await last.ended()
         await made.aclose()
 
     step = _Step(background, close())
-    if threading.current_thread() is not background.thread:  # garbage collection runs anywhere
+    if threading.current_thread() is background.thread:  # garbage collection runs anywhere
+        step.start()
+    else:
         step.result()

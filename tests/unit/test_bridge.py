@@ -10,7 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import uvloop
@@ -139,6 +139,67 @@ def test_ctrl_c_cancels_the_step_and_waits_for_its_end() -> None:
                 yield 1
             finally:
                 await asyncio.sleep(0.05)
+                print("freed", flush=True)
+
+        try:
+            list(bridge.iterate(slow))
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        """,
+        interrupt_after="waiting",
+    )
+    assert done.stdout.split() == ["freed", "interrupted"], done.stderr
+
+
+@pytest.mark.parametrize("handed_over", [False, True])
+@pytest.mark.parametrize("at_step", [1, 2])
+def test_ctrl_c_while_a_step_is_handed_over(
+    monkeypatch: pytest.MonkeyPatch, at_step: int, handed_over: bool
+) -> None:
+    events: list[str] = []
+
+    async def numbers() -> AsyncGenerator[int, None]:
+        events.append("begun")
+        try:
+            yield 1
+            await asyncio.sleep(600)
+        finally:
+            await asyncio.sleep(0.01)
+            events.append("freed")
+
+    loop = bridge._get_background().loop
+    hand_over = loop.call_soon_threadsafe
+
+    def interrupted(*callback: Any) -> None:
+        monkeypatch.undo()
+        if handed_over:
+            hand_over(*callback)
+        raise KeyboardInterrupt
+
+    values = bridge.iterate(numbers)
+    if at_step == 2:
+        next(values)
+    monkeypatch.setattr(loop, "call_soon_threadsafe", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(values)
+    assert events in ([["begun", "freed"]] if at_step == 2 else [[], ["begun", "freed"]])
+    assert list(bridge.iterate(lambda: Counter().numbers(3))) == [0, 1, 2]
+
+
+def test_a_second_ctrl_c_does_not_hide_the_first() -> None:
+    done = _python(
+        """
+        import asyncio, signal
+        from deepseek_ocr_loaders import bridge
+
+        async def slow():
+            try:
+                print("waiting", flush=True)
+                await asyncio.sleep(600)
+                yield 1
+            finally:
+                signal.raise_signal(signal.SIGINT)
+                await asyncio.sleep(0.5)
                 print("freed", flush=True)
 
         try:
