@@ -227,6 +227,13 @@ async def test_sick_foreign_server_that_recovers_has_a_new_generation(make: Make
     assert health["code"] == 503
 
 
+def test_an_empty_address_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DEEPSEEK_OCR_BASE_URL", raising=False)
+    assert DeepSeekOCRServer(base_url="")._foreign is None
+    with pytest.raises(ConfigurationError, match="api_key belongs to base_url"):
+        DeepSeekOCRServer(base_url="", api_key="k")
+
+
 async def test_a_server_at_an_address_is_only_attached_to(make: Make) -> None:
     url = make(VLLM, key="k")
     server = DeepSeekOCRServer(base_url=url.removesuffix("/v1"), api_key="k")

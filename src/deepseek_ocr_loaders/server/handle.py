@@ -108,7 +108,7 @@ class DeepSeekOCRServer:
         )
         self._engine, self._model = settings.engine, settings.model
         self._foreign: ForeignProvider | None = None
-        if base_url is not None or (engine == "auto" and settings.base_url):
+        if settings.base_url and (base_url or engine == "auto"):
             self._foreign = ForeignProvider(settings.base_url, settings.api_key, settings.model)
         elif api_key is not None:
             msg = "api_key belongs to base_url: a managed server makes a key of its own"
