@@ -231,9 +231,8 @@ def load(
     options["cache"] = {"on": True, "off": False}.get(
         options.get("cache", ""), options.get("cache")
     )
-    if form is None:
-        form = format_of(out) if out is not None else None
-    job = _Load(_expand_globs(sources), form or "markdown", out, Settings.create(options))
+    form = form or (format_of(out) if out is not None else None) or "markdown"
+    job = _Load(_expand_globs(sources), form, out, Settings.create(options))
     try:
         job.run()
     except DeepSeekOCRError as error:

@@ -256,7 +256,7 @@ def _is_prose(text: str) -> bool:
 
 def _balanced_end(text: str, start: int) -> int:
     """Find where the bracket that opens at `start` closes; 0 where it does not."""
-    if shallow := _SHALLOW_GROUP.match(text, start):  # nearly always, and it takes a third
+    if shallow := _SHALLOW_GROUP.match(text, start):  # nearly always, and faster
         return shallow.end()
     depth = 0
     for bracket in _BRACKET.finditer(text, start):
@@ -283,7 +283,9 @@ def _read_group(inner: str, det: _Det) -> None:
     repaired = False
     for part in parts:
         word = part.strip()
-        if len(word) <= 4 and word.isascii() and word.isdigit():  # nearly always
+        if (
+            len(word) <= 4 and word.isascii() and word.isdigit()
+        ):  # faster than the expressions below
             numbers.append(int(word))
             continue
         found = _NUMBER.findall(_LONE_DASH.sub(" ", part)) if len(part) <= 24 else []
@@ -432,7 +434,7 @@ def _trim(text: str, *, after_tag: bool) -> str:
 
 def _finish_named(drafts: Iterator[_Draft]) -> tuple[Block, ...]:
     """Finish drafts whose refs hold text, unless they turn out to hold labels all the same."""
-    # A draft without a ref is finished at once: it takes a third of the room as a block.
+    # A draft without a ref is finished at once: as a block it takes less room.
     started: list[_Draft | Block | None] = []
     named = known = 0
     known_with_text = False

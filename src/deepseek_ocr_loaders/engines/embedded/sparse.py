@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["FEW_LINES", "unseen_regions"]
 
 FEW_LINES = 3
-"""With more lines on a page none was overlooked (8 to 14 pt, up to 36 lines, long and short)."""
+"""With three lines on a page none was overlooked any more (11 and 14 pt, up to 39 lines)."""
 
 _CONTRAST = 64
 """Difference from the paper, of 255, that is ink: less is what shines through or paper from a
