@@ -576,7 +576,10 @@ class _Parser:
             self.draft.has_det = self.draft.det_line = True
             self.draft.flag("bad_box")
         else:
-            self.draft.take(_read_det(payload))
+            det = _read_det(payload)
+            if not det.boxes and _is_prose(payload):
+                det.rest = payload  # brackets of the text, not of a box
+            self.draft.take(det)
         self.at += stop
         if debris := _CLOSER_DEBRIS.match(self.raw, self.at, start):
             self.at = debris.end()

@@ -220,6 +220,10 @@ def test_fault_03_text_around_and_between_tags_is_kept() -> None:
             Block("title", "Quarterly note", (Box(61, 33, 902, 58),)),
         ),
         (f"{det('[[1,2,3]]')}x", Block(None, "x", (), ("bad_box",))),
+        (
+            f"{ref('text')}<|det|>[Harbour]] lights",
+            Block("text", "[Harbour]] lights", (), ("unclosed_det", "bad_box")),
+        ),
         (f"{det('[[0,10,10,50,50]]')}x", Block(None, "x", (), ("bad_box",))),
         (f"{det('')}x", Block(None, "x", (), ("no_box",))),
         (f"{det('[[1,2,3,4]]')}x", Block(None, "x", (Box(1, 2, 3, 4),))),
