@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from deepseek_ocr_loaders import bridge
 from deepseek_ocr_loaders.errors import MissingExtraError
-from deepseek_ocr_loaders.pipeline import read_converted
+from deepseek_ocr_loaders.pipeline import all_wanted, read_converted
 from deepseek_ocr_loaders.report import RunReport
 from deepseek_ocr_loaders.settings import Settings
 from deepseek_ocr_loaders.source import expand
@@ -83,6 +83,16 @@ class DeepSeekOCRLoader(_Core, BaseLoader):
         self.fs = fs
         self.glob = glob
 
+    def load(self) -> list[Document]:
+        """Give all Documents, at full speed from the first page on; errors as for `lazy_load`."""
+        with all_wanted():
+            return super().load()
+
+    async def aload(self) -> list[Document]:
+        """Give all Documents, read on the running event loop without blocking it."""
+        with all_wanted():
+            return await super().aload()
+
     def lazy_load(self) -> Iterator[Document]:
         """Give one Document after the other, in page order, while later pages are read.
 
@@ -108,6 +118,11 @@ class DeepSeekOCRParser(_Core, BaseBlobParser):
 
     def __init__(self, **options: Unpack[Options]) -> None:
         super().__init__(options)
+
+    def parse(self, blob: Blob) -> list[Document]:
+        """Give all Documents of one blob; errors as for `lazy_parse`."""
+        with all_wanted():
+            return super().parse(blob)
 
     def lazy_parse(self, blob: Blob) -> Iterator[Document]:
         """Give the Documents of one blob, in page order.

@@ -10,7 +10,7 @@ from pydantic import PrivateAttr
 from deepseek_ocr_loaders import bridge
 from deepseek_ocr_loaders.documents import EXCLUDED_KEYS
 from deepseek_ocr_loaders.errors import MissingExtraError
-from deepseek_ocr_loaders.pipeline import read_documents
+from deepseek_ocr_loaders.pipeline import all_wanted, read_documents
 from deepseek_ocr_loaders.report import RunReport
 from deepseek_ocr_loaders.settings import Settings
 from deepseek_ocr_loaders.source import expand
@@ -102,7 +102,8 @@ class DeepSeekOCRReader(BasePydanticReader):
         fs: AbstractFileSystem | None = None,
     ) -> list[Document]:
         """Give all Documents; arguments and errors as for `lazy_load_data`."""
-        return list(self.lazy_load_data(file_path, extra_info, fs))
+        with all_wanted():
+            return list(self.lazy_load_data(file_path, extra_info, fs))
 
     async def aload_data(
         self,
@@ -111,8 +112,9 @@ class DeepSeekOCRReader(BasePydanticReader):
         fs: AbstractFileSystem | None = None,
     ) -> list[Document]:
         """Give all Documents, read on the running event loop without blocking it."""
-        async with aclosing(self._documents(file_path, fs)) as documents:
-            return [_to_llama_index(data, extra_info) async for data in documents]
+        with all_wanted():
+            async with aclosing(self._documents(file_path, fs)) as documents:
+                return [_to_llama_index(data, extra_info) async for data in documents]
 
     async def alazy_load_data(
         self,

@@ -13,6 +13,7 @@ import logging
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -33,7 +34,7 @@ from deepseek_ocr_loaders.server.provider import provider_for
 from deepseek_ocr_loaders.slots import Slots, shared_slots
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable
+    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 
     from fsspec import AbstractFileSystem
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from deepseek_ocr_loaders.settings import Settings
     from deepseek_ocr_loaders.source import OpenSource
 
-__all__ = ["read_converted", "read_documents"]
+__all__ = ["all_wanted", "read_converted", "read_documents"]
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +56,22 @@ FIRST_PAGES = 8
 A reader who wants one page, or stops after the first, does not pay for a hundred.
 """
 
+_all_wanted: ContextVar[bool] = ContextVar("all_wanted", default=False)
+
 TEXT_LAYER = "text_layer"
+
+
+@contextlib.contextmanager
+def all_wanted() -> Iterator[None]:
+    """Let runs that begin in this block go at full speed at once: every Document is wanted.
+
+    A variable of the context reaches them through whatever a user's subclass does in between.
+    """
+    token = _all_wanted.set(True)
+    try:
+        yield
+    finally:
+        _all_wanted.reset(token)
 
 
 def read_documents(
@@ -134,6 +150,7 @@ class _OpenDocument:
         self.info: SourceInfo = opened.info
         self.builder = documents.DocumentBuilder(opened.info, settings)
         self.pages_under_way = 0
+        self.pages_to_come = 0
         self.all_started = False
 
 
@@ -151,7 +168,7 @@ class _Run:
         self.report = report
         self.items: asyncio.Queue[_Item | None] = asyncio.Queue()
         self.window = Slots(FIRST_PAGES)
-        self.more_wanted = False
+        self.more_wanted = _all_wanted.get()
         self.reader = PageReader(settings, provider_for(settings))
         self.reader_started: asyncio.Task[None] | None = None
         self.drawn: Slots | None = None
@@ -178,7 +195,8 @@ class _Run:
             for document in made:
                 yield document
                 self._open_window()
-            if not made:  # whoever waits for the first Document needs more pages
+            if not made and not self._is_last_page(item):
+                # Whoever waits for the first Document needs more pages.
                 self._open_window()
         if self.failures and not self.any_page_read:
             raise self._all_failed()
@@ -219,12 +237,18 @@ class _Run:
             return self._failed_source(item)
         await self._unless_fatal(item.task)
         page = item.task.result()
+        item.document.pages_to_come -= 1
         self.window.release()
         self._account(item.document.info, page)
         if page.error is not None:
             return self._failed_page(item.document, page)
         self.any_page_read = True
         return self._release_held_back(item.document.builder.add(page))
+
+    @staticmethod
+    def _is_last_page(item: _Item) -> bool:
+        """Tell whether the end of the document follows, which may make the Document."""
+        return isinstance(item, _PageItem) and not item.document.pages_to_come
 
     def _open_window(self) -> None:
         """Let the run go at full speed: more is wanted than the first page."""
@@ -330,6 +354,7 @@ class _Run:
         if not indexes:
             logger.warning("%s has %d pages: pages selects none", document.info.source, total)
         self.pages_selected += len(indexes)
+        document.pages_to_come = len(indexes)
         if self.progress is not None:
             self.progress.expect(len(indexes))
         for index in indexes:

@@ -7,6 +7,7 @@ import gc
 import random
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,8 @@ from deepseek_ocr_loaders.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from langchain_core.documents import Document
 
 
 def _markers(documents: list[Any]) -> list[int]:
@@ -93,6 +96,44 @@ def test_fault_49_the_first_document_is_out_before_the_tenth_page_is_drawn(
         time.sleep(0.3)
         assert len(drawn) < 10
         assert _markers([first, *documents]) == list(range(100, 120))
+
+
+@pytest.mark.parametrize("way", ["load", "lazy_load"])
+def test_only_who_may_stop_after_the_first_page_waits_for_it(
+    pdf: Path, drawn: list[int], way: str
+) -> None:
+    """`load` wants every page: none need wait until the first is out."""
+    first_out = threading.Event()
+
+    async def script(_: ChatRequest) -> Step | None:
+        while not first_out.is_set():
+            await asyncio.sleep(0.01)
+        return None
+
+    with FaultServer(script) as server, ThreadPoolExecutor() as pool:
+        loader = _loader(pdf, server, max_concurrency=20)
+        documents = pool.submit(lambda: list(getattr(loader, way)()))
+        wanted = 20 if way == "load" else 8
+        for _ in range(500):
+            if server.in_flight == wanted:
+                break
+            time.sleep(0.01)
+        time.sleep(0.1)
+        assert server.in_flight == wanted
+        first_out.set()
+        assert _markers(documents.result()) == list(range(100, 120))
+
+
+def test_a_subclass_that_changes_documents_changes_those_of_load(pdf: Path) -> None:
+    class Numbered(DeepSeekOCRLoader):
+        def lazy_load(self) -> Iterator[Document]:
+            for number, document in enumerate(super().lazy_load()):
+                document.metadata["number"] = number
+                yield document
+
+    with FaultServer() as server:
+        documents = Numbered(pdf, base_url=server.base_url).load()
+    assert [document.metadata["number"] for document in documents] == list(range(20))
 
 
 def test_drawing_is_bounded_when_the_server_is_slow(pdf: Path, drawn: list[int]) -> None:
