@@ -7,7 +7,7 @@ import base64
 import json
 import time
 from dataclasses import dataclass, field
-from itertools import cycle, islice
+from itertools import cycle, islice, zip_longest
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -74,29 +74,31 @@ def send(
     *,
     pages: int,
     concurrency: int,
-    api_key: str = "",
+    api_keys: Sequence[str] = (),
 ) -> Load:
-    """Send `pages` requests, so many at once, to the addresses in turn."""
-    return asyncio.run(_send(base_urls, requests, pages, concurrency, api_key))
+    """Send `pages` requests, so many at once, to the addresses in turn, each with its key."""
+    places = list(zip_longest(base_urls, api_keys, fillvalue=""))
+    return asyncio.run(_send(places, requests, pages, concurrency))
 
 
 async def _send(
-    base_urls: Sequence[str], requests: Sequence[bytes], pages: int, concurrency: int, api_key: str
+    places: Sequence[tuple[str, str]], requests: Sequence[bytes], pages: int, concurrency: int
 ) -> Load:
     load = Load()
-    work = zip(islice(cycle(requests), pages), cycle(base_urls), strict=False)
+    work = zip(islice(cycle(requests), pages), cycle(places), strict=False)
     headers = {"content-type": "application/json"}
-    if api_key:
-        headers["authorization"] = f"Bearer {api_key}"
     limits = httpx2.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
     async with httpx2.AsyncClient(
         timeout=None, limits=limits, headers=headers, trust_env=False
     ) as client:
 
         async def one_after_the_other() -> None:
-            for body, base_url in work:
+            for body, (base_url, key) in work:
                 started = time.perf_counter()
-                response = await client.post(f"{base_url}/chat/completions", content=body)
+                sent = {"authorization": f"Bearer {key}"} if key else {}
+                response = await client.post(
+                    f"{base_url}/chat/completions", content=body, headers=sent
+                )
                 load.latencies.append(time.perf_counter() - started)
                 if response.status_code != 200:
                     msg = f"{response.status_code}: {response.text[:500]}"

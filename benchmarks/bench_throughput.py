@@ -36,7 +36,7 @@ from table import Table, percentile
 from deepseek_ocr_loaders import DeepSeekOCRLoader, DeepSeekOCRReader, DeepSeekOCRServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Sequence
 
     from deepseek_ocr_loaders.report import RunReport
 
@@ -73,38 +73,39 @@ class Bench:
     def bare(
         self,
         case: str,
-        base_url: str,
+        base_urls: Sequence[str],
         model: str,
         *,
         pages: int,
         at_once: int,
         start: float | None,
         fields: dict[str, Any],
-        api_key: str = "",
+        api_keys: Sequence[str] = (),
     ) -> None:
         """Measure the bare client."""
         requests = bare_client.bodies(self.pictures, model, {**fields, **self.length})
         with GpuWatch() as gpu:
             load = bare_client.send(
-                [base_url], requests, pages=pages, concurrency=at_once, api_key=api_key
+                base_urls, requests, pages=pages, concurrency=at_once, api_keys=api_keys
             )
         self.row(case, load, at_once=at_once, start=start, busy=gpu.busy)
 
-    def loaded(self, case: str, reader: Any, documents: Iterable[Any], *, at_once: int) -> None:
+    def loaded(
+        self, case: str, reader: Any, load: Callable[[], Sequence[Any]], *, at_once: int
+    ) -> None:
         """Measure a loader or reader on the PDF."""
-        load = bare_client.Load()
+        measured = bare_client.Load()
         with answers_of(self.arguments.tokens), GpuWatch() as gpu:
             cpu, started = time.process_time(), time.perf_counter()
-            arrivals = [time.perf_counter() - started for _ in documents]
-            load.seconds = time.perf_counter() - started
-            load.cpu_seconds = time.process_time() - cpu
+            documents = load()
+            measured.seconds = time.perf_counter() - started
+            measured.cpu_seconds = time.process_time() - cpu
         report: RunReport = reader.report
-        assert len(arrivals) == len(report.pages) == self.arguments.pages, report
-        load.latencies = [page.attempts[0].seconds for page in report.pages]
-        load.prompt_tokens = report.usage.prompt_tokens
-        load.completion_tokens = report.usage.completion_tokens
-        self.row(case, load, at_once=at_once, start=None, busy=gpu.busy)
-        self.results[case]["arrivals"] = [round(arrival, 2) for arrival in arrivals]
+        assert len(documents) == len(report.pages) == self.arguments.pages, report
+        measured.latencies = [page.attempts[0].seconds for page in report.pages]
+        measured.prompt_tokens = report.usage.prompt_tokens
+        measured.completion_tokens = report.usage.completion_tokens
+        self.row(case, measured, at_once=at_once, start=None, busy=gpu.busy)
 
     def row(
         self,
@@ -134,14 +135,14 @@ class Bench:
         self.results[case] = result
         self.table.row(NAMES[case], *result.values())
 
-    def warm_up(self, base_url: str, model: str, api_key: str = "") -> None:
+    def warm_up(self, base_urls: Sequence[str], model: str, api_keys: Sequence[str] = ()) -> None:
         """Let the server compile what it compiles with its first requests."""
         pages = self.arguments.warm_up
         if not pages:
             return
         fields = bare_client.fixed_length(32)
         requests = bare_client.bodies(self.pictures, model, fields)
-        bare_client.send([base_url], requests, pages=pages, concurrency=48, api_key=api_key)
+        bare_client.send(base_urls, requests, pages=pages, concurrency=48, api_keys=api_keys)
 
     # --- the cases ----------------------------------------------------------------------------
 
@@ -152,12 +153,12 @@ class Bench:
         log = self.folder / "recipe.log"
         with PlainVllm(given.model, arguments, log=log, dummy=given.dummy) as server:
             start = server.wait()
-            self.warm_up(server.base_url, server.model)
+            self.warm_up([server.base_url], server.model)
             for case, pages, at_once in (("a", 6, 1), ("b", 384, 128)):
                 if case in given.cases:
                     self.bare(
                         case,
-                        server.base_url,
+                        [server.base_url],
                         server.model,
                         pages=min(pages, given.pages),
                         at_once=at_once,
@@ -182,26 +183,29 @@ class Bench:
         began = time.monotonic()
         with DeepSeekOCRServer(**options) as server:
             start = None if given.base_url else time.monotonic() - began
-            key = server.api_key.get_secret_value() if server.api_key else ""
-            at_once = server.endpoint.max_concurrency or 64
-            self.warm_up(server.base_url, server.model, key)
+            urls = [endpoint.base_url for endpoint in server.endpoints]
+            keys = [
+                one.api_key.get_secret_value() if one.api_key else "" for one in server.endpoints
+            ]
+            at_once = sum(endpoint.max_concurrency or 64 for endpoint in server.endpoints)
+            self.warm_up(urls, server.model, keys)
             if "c" in given.cases:
                 self.bare(
                     "c",
-                    server.base_url,
+                    urls,
                     server.model,
                     pages=given.pages,
                     at_once=at_once,
                     start=start,
                     fields={},
-                    api_key=key,
+                    api_keys=keys,
                 )
             if "d" in given.cases:
                 loader = DeepSeekOCRLoader(self.pdf, server=server)
-                self.loaded("d", loader, loader.lazy_load(), at_once=at_once)
+                self.loaded("d", loader, loader.load, at_once=at_once)
             if "e" in given.cases:
                 reader = DeepSeekOCRReader(server=server)
-                self.loaded("e", reader, reader.lazy_load_data(self.pdf), at_once=at_once)
+                self.loaded("e", reader, lambda: reader.load_data(self.pdf), at_once=at_once)
 
     def ratios(self) -> None:
         """Print what the cases are to each other."""

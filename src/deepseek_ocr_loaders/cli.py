@@ -290,13 +290,13 @@ class _Load:
 
     def run(self) -> None:
         from deepseek_ocr_loaders import bridge  # noqa: PLC0415 - loads the PDF library
-        from deepseek_ocr_loaders.pipeline import read_documents  # noqa: PLC0415
+        from deepseek_ocr_loaders.pipeline import all_wanted, read_documents  # noqa: PLC0415
         from deepseek_ocr_loaders.source import expand  # noqa: PLC0415
 
         documents = bridge.iterate(
             lambda: read_documents(expand(self.sources), self.settings, report=self.report)
         )
-        with closing(documents):  # type: ignore[type-var]
+        with all_wanted(), closing(documents):  # type: ignore[type-var]
             if self.out is None or is_file_name(self.out):
                 self._write(documents, self.out)
                 return
@@ -417,10 +417,11 @@ def serve(
     )
     errors.print(f"starting {options.engine} with {options.model}", highlight=False, markup=False)
 
-    def say(found: control.ServerStatus) -> None:
+    def say(ready: list[control.ServerStatus]) -> None:
         until = "until deepseek-ocr-loaders stop" if detach else "until Ctrl-C"
-        errors.print(f"ready {until}; log: {found.log_file}", highlight=False, soft_wrap=True)
-        typer.echo(found.base_url)
+        logs = ", ".join(found.log_file for found in ready)
+        errors.print(f"ready {until}; log: {logs}", highlight=False, soft_wrap=True)
+        typer.echo(",".join(found.base_url for found in ready))
 
     control.serve(options, detach=detach, start_timeout=start_timeout, on_ready=say)
 

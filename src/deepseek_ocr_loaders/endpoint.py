@@ -36,6 +36,7 @@ class Endpoint:
         api_key: Sent as a bearer token.
         generation: Counts restarts of a managed server, so that a late error of the old process
             is not blamed on the new one.
+        copy: Which of several managed servers of the same options it is, from 0.
     """
 
     base_url: str
@@ -47,6 +48,7 @@ class Endpoint:
     max_concurrency: int | None = None
     api_key: SecretStr | None = field(default=None, repr=False)
     generation: int = 0
+    copy: int = 0
 
     @property
     def release(self) -> Version | None:

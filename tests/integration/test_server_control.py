@@ -47,7 +47,7 @@ __all__ = ["launch", "script", "state_dir"]
 SERVE = """
 from deepseek_ocr_loaders.server.control import options_of, serve
 serve(options_of("vllm", None, gpu_memory_utilization=0.5),
-      on_ready=lambda found: print(found.base_url, flush=True))
+      on_ready=lambda found: print(found[0].base_url, flush=True))
 """
 
 

@@ -5,6 +5,7 @@ The script is JSON in the variable FAKE_VLLM:
     record      a file; each start appends {argv, env, pid} as a line
     lines       printed at the start
     exit        the exit code, before anything listens
+    second      the exit code of the one that is started beside a first
     delay       seconds before it listens
     not_ready   seconds of /health 503 after that
     empty       seconds of an empty model list after that
@@ -68,6 +69,8 @@ def main() -> None:
             sys.exit(1)
     for line in script.get("lines", ()):
         print(line, flush=True)
+    if "second" in script and Path.cwd().name.endswith("-1"):
+        sys.exit(script["second"])
     if "exit" in script:
         sys.exit(script["exit"])
     if script.get("deaf"):

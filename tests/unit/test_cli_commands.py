@@ -56,7 +56,7 @@ class Served:
         self.rest = rest
         if self.error is not None:
             raise self.error
-        on_ready(SERVER)
+        on_ready([SERVER])
         return SERVER
 
 

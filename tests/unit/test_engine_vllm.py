@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import json
 import os
 import sys
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
 
-from deepseek_ocr_loaders.engines import select, vllm, vllm_tuning
+from deepseek_ocr_loaders.engines import gpu, select, vllm, vllm_tuning
 from deepseek_ocr_loaders.engines.base import ServerOptions
 from deepseek_ocr_loaders.errors import NoEngineError, ServerStartError
 
@@ -274,7 +276,13 @@ def test_tuning_leaves_cores_to_the_engine() -> None:
 
 @pytest.mark.parametrize(
     ("memory", "release", "wanted"),
-    [(24, (0, 26), False), (80, (0, 26), True), (141, (0, 33), True), (141, (0, 25), False)],
+    [
+        (40, (0, 26), False),
+        (44.9, (0, 26), True),
+        (80, (0, 26), True),
+        (141, (0, 33), True),
+        (141, (0, 25), False),
+    ],
 )
 def test_encoder_graphs_where_they_fit_and_were_tried(
     memory: float, release: tuple[int, int], *, wanted: bool
@@ -288,7 +296,91 @@ def test_encoder_graphs_where_they_fit_and_were_tried(
         model="deepseek-ai/DeepSeek-OCR",
         gpu_memory_gib=memory,
     )
-    assert ('{"cudagraph_mm_encoder":true}' in arguments) is wanted
+    graphs = '{"cudagraph_mm_encoder":true,"encoder_cudagraph_token_budgets":[600]}'
+    assert (graphs in arguments) is wanted
+
+
+def test_encoder_graphs_fit_the_tiles_of_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu_of(monkeypatch, 80)
+    argv, _ = plan(tmp_path, monkeypatch, "vllm-0.33.0", model="deepseek-ai/DeepSeek-OCR-2")
+    graphs = json.loads(argv[argv.index("--compilation-config") + 1])
+    # Six tiles of 768 pixels, 144 tokens each; a batch of pages is padded to no more.
+    assert graphs["encoder_cudagraph_token_budgets"] == [864]
+
+
+# --- more than one on a large GPU ------------------------------------------------------------
+
+
+def gpu_of(monkeypatch: pytest.MonkeyPatch, gib: float) -> None:
+    found = gpu.Gpu(0, "GPU-1", "NVIDIA H200", "580.1", int(gib * 1024), 0, "9.0")
+    monkeypatch.setattr(vllm, "gpus", lambda: [found])
+
+
+def copies(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, dist: str = "vllm-0.26.0", **options: object
+) -> int:
+    script = make_env(folder / "env", dist)
+    monkeypatch.setenv("PATH", f"{script.parent}{os.pathsep}/usr/bin")
+    return vllm.VllmEngine().copies(ServerOptions("vllm", vllm.DEFAULT_MODEL, **options))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("gib", "cores", "wanted"), [(140, 16, 2), (140, 8, 1), (80, 16, 1), (24, 64, 1)]
+)
+def test_two_copies_only_where_they_were_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gib: float, cores: int, wanted: int
+) -> None:
+    gpu_of(monkeypatch, gib)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    assert copies(tmp_path, monkeypatch) == wanted
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"port": 8000},
+        {"gpu_memory_utilization": 0.5},
+        {"tensor_parallel_size": 2},
+        {"data_parallel_size": 2},
+        {"extra_args": ("--gpu_memory_utilization=0.5",)},
+        {"extra_args": ("--max-num-seqs", "8")},
+        {"extra_args": ("-dp", "2")},
+        {"dist": "vllm-0.25.0"},
+        {"dist": "vllm-0.26.0+cpu"},
+    ],
+)
+def test_who_shares_the_gpu_out_gets_one_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, object]
+) -> None:
+    gpu_of(monkeypatch, 140)
+    assert copies(tmp_path, monkeypatch, **options) == 1  # type: ignore[arg-type]
+
+
+def test_two_copies_share_memory_and_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu_of(monkeypatch, 140)
+    argv, _ = plan(tmp_path, monkeypatch, "vllm-0.26.0", copies=2, copy=1)
+    value = dict(pairwise(argv))
+    context = int(value["--kv-cache-memory-bytes"]) / 2**30
+    # Weights, graphs and working memory took 9.4 GiB on an H200; the second starts beside that.
+    assert 2 * (context + 9.4) < 0.9 * 140
+    assert float(value["--gpu-memory-utilization"]) * 140 < 140 - (context + 9.4)
+    assert int(value["--renderer-num-workers"]) == 6
+    assert int(value["--max-num-seqs"]) == 192
+
+
+def test_no_kernel_is_compiled_that_greedy_requests_never_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, env = plan(tmp_path / "1", monkeypatch, "vllm-0.26.0")
+    assert (env["VLLM_USE_FLASHINFER_SAMPLER"], env["OMP_NUM_THREADS"]) == ("0", "1")
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    given = (("VLLM_USE_FLASHINFER_SAMPLER", "1"),)
+    _, env = plan(tmp_path / "2", monkeypatch, "vllm-0.26.0", env=given)
+    assert (env["VLLM_USE_FLASHINFER_SAMPLER"], env["OMP_NUM_THREADS"]) == ("1", "4")
+    _, env = plan(tmp_path / "3", monkeypatch, "vllm-0.32.0+cpu")
+    assert "VLLM_USE_FLASHINFER_SAMPLER" not in env
 
 
 # --- engine="auto" ---------------------------------------------------------------------------

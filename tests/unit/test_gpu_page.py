@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def test_the_command_line_is_the_one_that_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
     started = serve_arguments(
-        ServerOptions(engine="vllm", model=DEFAULT_MODEL),
+        ServerOptions(engine="vllm", model=DEFAULT_MODEL, copies=2),
         release=(0, 26),
         cpu_only=False,
         host="127.0.0.1",

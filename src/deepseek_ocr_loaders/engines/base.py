@@ -28,6 +28,8 @@ class ServerOptions:
         image: Docker image and tag, for `docker`.
         image_tar: A file that `docker save` wrote, loaded where the image is not there.
         offline: True forbids the engine to ask the model hub.
+        copies: How many servers of these options work side by side on one GPU.
+        copy: Which of them this is, from 0.
     """
 
     engine: str
@@ -41,6 +43,8 @@ class ServerOptions:
     image: str | None = None
     image_tar: Path | None = None
     offline: bool = False
+    copies: int = 1
+    copy: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,9 @@ class Engine(Protocol):
 
     def unavailable(self) -> str | None:
         """Say why the engine cannot run here; None where it can. It starts and imports nothing."""
+
+    def copies(self, options: ServerOptions) -> int:
+        """Give how many servers of these options, side by side, use the machine best."""
 
     def plan(self, options: ServerOptions, *, port: int, api_key: str) -> LaunchPlan:
         """Decide command line and environment for the version that is installed.

@@ -67,6 +67,11 @@ class DockerEngine:
             )
         return None
 
+    def copies(self, options: ServerOptions) -> int:
+        """Give 1: more than one container was not tried."""
+        del options
+        return 1
+
     def plan(self, options: ServerOptions, *, port: int, api_key: str) -> LaunchPlan:
         """Decide the `docker run` for the image's version.
 

@@ -32,6 +32,11 @@ class RapidOCREngine:
             'pip install "deepseek-ocr-loaders[cpu]"'
         )
 
+    def copies(self, options: ServerOptions) -> int:
+        """Give 1: one uses all cores."""
+        del options
+        return 1
+
     def plan(self, options: ServerOptions, *, port: int, api_key: str) -> LaunchPlan:
         """Give command line and environment of the server process.
 

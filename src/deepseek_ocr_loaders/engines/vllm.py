@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -20,8 +21,9 @@ from typing import TYPE_CHECKING
 from deepseek_ocr_loaders.endpoint import Version, release_of
 from deepseek_ocr_loaders.engines.base import LaunchPlan
 from deepseek_ocr_loaders.engines.gpu import gpus
-from deepseek_ocr_loaders.engines.vllm_tuning import tune
+from deepseek_ocr_loaders.engines.vllm_tuning import copies, tune
 from deepseek_ocr_loaders.errors import ServerStartError
+from deepseek_ocr_loaders.sizing import tile_side
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -45,6 +47,8 @@ __all__ = [
 DEFAULT_MODEL = "deepseek-ai/DeepSeek-OCR"
 NGRAM_PROCESSOR = "vllm.model_executor.models.deepseek_ocr:NGramPerReqLogitsProcessor"
 OLDEST: Version = (0, 12)
+GRAPHS_SINCE: Version = (0, 26)
+"""The oldest version with which encoder graphs, and copies side by side, were tried."""
 CONTEXT = 8192
 """Tokens of prompt and answer together, for both models."""
 
@@ -148,7 +152,11 @@ def _canonical(flag: str) -> str:
     return name.replace("_", "-").replace("--no-", "--", 1)
 
 
-_SWITCHES = frozenset({"--enable-prefix-caching", "--enforce-eager"})
+_SHARING = (
+    *("--port", "--gpu-memory-utilization", "--kv-cache-memory-bytes", "--max-num-seqs"),
+    *("--num-gpu-blocks-override", "--api-server-count", "--kv-transfer-config"),
+    *("--tensor-parallel-size", "--data-parallel-size", "--pipeline-parallel-size"),
+)
 
 
 def merge_arguments(ours: Sequence[tuple[str, str | None]], theirs: Sequence[str]) -> list[str]:
@@ -214,7 +222,7 @@ def serve_arguments(
         msg = f"vLLM {release[0]}.{release[1]} is too old for DeepSeek-OCR, it needs 0.12. {hint}"
         raise ServerStartError(msg, hint=hint)
     _refuse_long_context(options)
-    tuning = tune(cpu_only=cpu_only, gpu_memory_gib=gpu_memory_gib)
+    tuning = tune(cpu_only=cpu_only, gpu_memory_gib=gpu_memory_gib, copies=options.copies)
     ours: list[tuple[str, str | None]] = [
         ("--host", host),
         ("--port", str(port)),
@@ -234,8 +242,12 @@ def serve_arguments(
         and cache in {None, "0", "0.0"}
     ):
         ours.append(("--renderer-num-workers", str(tuning.renderer_workers)))
-    if release is not None and release >= (0, 26) and tuning.encoder_graphs:  # tried on 0.26
-        ours.append(("--compilation-config", '{"cudagraph_mm_encoder":true}'))
+    if release is not None and release >= GRAPHS_SINCE and tuning.encoder_graphs:
+        ours.append(("--compilation-config", _encoder_graphs(options.model)))
+    if tuning.context_gib is not None:
+        share = str(round(0.9 / options.copies, 3))  # must be free at its start
+        ours.append(("--gpu-memory-utilization", share))
+        ours.append(("--kv-cache-memory-bytes", str(tuning.context_gib * 2**30)))
     if options.gpu_memory_utilization is not None:
         ours.append(("--gpu-memory-utilization", str(options.gpu_memory_utilization)))
     if options.tensor_parallel_size > 1:
@@ -243,6 +255,17 @@ def serve_arguments(
     if options.data_parallel_size > 1:
         ours.append(("--data-parallel-size", str(options.data_parallel_size)))
     return ["serve", model, *merge_arguments(ours, options.extra_args)]
+
+
+def _encoder_graphs(model: str) -> str:
+    """Give the compilation config that runs the image encoder from CUDA graphs.
+
+    vLLM makes graphs for 1, 2, 4 … tiles and pads a batch to the next: 18 tiles of three pages to
+    32. With the six tiles of a full page as the largest, pages go one by one and nothing is padded.
+    """
+    tiles = 6 * (tile_side(model) // 64) ** 2
+    wanted = {"cudagraph_mm_encoder": True, "encoder_cudagraph_token_budgets": [tiles]}
+    return json.dumps(wanted, separators=(",", ":"))
 
 
 def _refuse_long_context(options: ServerOptions) -> None:
@@ -277,6 +300,11 @@ def engine_variables(
     if flag_value(arguments, "--logits-processors") and (release is None or release >= (0, 31)):
         # From 0.31 on, the second model runner is the default on a GPU and refuses the processor.
         out["VLLM_USE_V2_MODEL_RUNNER"] = "0"
+    if not cpu_only:
+        # Requests are greedy: FlashInfer's sampler would only be compiled at the first start, for
+        # two minutes and with a CUDA toolkit. The small matrices of pictures gain no threads.
+        settings = {"VLLM_USE_FLASHINFER_SAMPLER": "0", "OMP_NUM_THREADS": "1"}
+        out |= {name: value for name, value in settings.items() if name not in os.environ}
     if cpu_only and "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS" not in os.environ:
         # vLLM counts a step of over 300 s as a dead engine; on a busy processor one takes longer.
         out["VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS"] = "3600"
@@ -341,6 +369,26 @@ class VllmEngine:
             "the command vllm is not there: pip install vllm, in this environment or in one of its "
             "own with DEEPSEEK_OCR_VLLM set to its bin/vllm"
         )
+
+    def copies(self, options: ServerOptions) -> int:
+        """Give how many servers side by side keep the GPU busy: more than one on a large one.
+
+        Who shares the GPU out by an option of their own, or wants a fixed port, gets one.
+        """
+        installed = find()
+        decided = (
+            options.port is not None
+            or options.gpu_memory_utilization is not None
+            or options.tensor_parallel_size > 1
+            or options.data_parallel_size > 1
+            or any(flag_value(options.extra_args, flag) is not None for flag in _SHARING)
+        )
+        if installed is None or installed.cpu_only or decided:
+            return 1
+        if installed.release is None or installed.release < GRAPHS_SINCE:
+            return 1
+        memory = [gpu.memory_mib / 1024 for gpu in gpus()]
+        return copies(gpu_memory_gib=min(memory) if memory else None)
 
     def plan(self, options: ServerOptions, *, port: int, api_key: str) -> LaunchPlan:
         """Decide command line and environment for the version that is installed.

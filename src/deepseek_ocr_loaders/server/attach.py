@@ -258,8 +258,9 @@ def await_ready(
         if state.stage != told or now - told_at > REMIND_EVERY:
             told, told_at = state.stage, now
             logger.info(
-                "waiting for the %s server (%s, %.0f s): %s",
+                "waiting for the %s server%s (%s, %.0f s): %s",
                 state.engine,
+                f" number {state.copy + 1}" if state.copy else "",
                 state.model,
                 now - began,
                 state.stage or "starting",

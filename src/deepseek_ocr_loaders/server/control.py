@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from deepseek_ocr_loaders.errors import ServerError
 from deepseek_ocr_loaders.server.attach import (
-    attach,
-    await_end,
     await_exit,
-    await_ready,
     clean_up,
     failure_of,
     refuse_windows,
 )
+from deepseek_ocr_loaders.server.copies import Copies
 from deepseek_ocr_loaders.server.doctor import Check, doctor
 from deepseek_ocr_loaders.server.lease import scan
 from deepseek_ocr_loaders.server.locks import LockTimeoutError, exclusive
@@ -133,7 +131,7 @@ def serve(
     *,
     detach: bool = False,
     start_timeout: float = 1800.0,
-    on_ready: Callable[[ServerStatus], None] = lambda _: None,
+    on_ready: Callable[[list[ServerStatus]], None] = lambda _: None,
 ) -> ServerStatus:
     """Keep a server up, for all loaders on this machine that ask for its engine and model.
 
@@ -142,36 +140,36 @@ def serve(
         detach: Return when it is ready and leave it up until `stop_all`. Otherwise stay until
             Ctrl-C or until it has ended; loaders that use it then keep it up until they are done.
         start_timeout: Seconds to wait until it is ready.
-        on_ready: Called once it is.
+        on_ready: Called once it is; with more than one where they share a large GPU.
 
     Returns:
-        How it was when this function ended.
+        How it, or the first of them, was when this function ended.
 
     Raises:
         ServerError: It did not become ready, or died for good.
     """
-    folder = folder_of(options)
-    attached = attach(folder, options, linger=0)
+    copies = Copies(folder_of(options), options)
+    folders: list[ServerFolder] = []
     holder = None if detach else identify(os.getpid())
     try:
-        state = await_ready(folder, attached.run, timeout=start_timeout)
-        folder.keep_up(state, holder=holder)
-        ready = _status_of(folder)
-        assert ready is not None  # noqa: S101 - it was read a moment ago
+        states = copies.acquire(timeout=start_timeout, linger=0)
+        folders = [copies.first.copy(state.copy) for state in states]
+        for folder, state in zip(folders, states, strict=True):
+            folder.keep_up(state, holder=holder)
+        ready = [found for folder in folders if (found := _status_of(folder)) is not None]
         on_ready(ready)
         if detach:
-            return ready
-        return _stay(folder, attached.run)
+            return ready[0]
+        return _stay(copies.first, states[0].run)
     except KeyboardInterrupt:
-        with suppress(OSError):
-            folder.keep.unlink()
-        attached.lease.drop(linger=0)
-        await_end(folder, attached.run)
+        for folder in folders:
+            with suppress(OSError):
+                folder.keep.unlink()
+        copies.release(at_once=True, wait=True)
         raise
     finally:
-        if attached.lease.held:
-            # A server that is kept in the background no longer needs this process.
-            attached.lease.drop(linger=0)
+        # A server that is kept in the background no longer needs this process.
+        copies.release(at_once=True)
 
 
 def _stay(folder: ServerFolder, run: str) -> ServerStatus:

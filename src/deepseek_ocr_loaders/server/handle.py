@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from deepseek_ocr_loaders.errors import ConfigurationError
 from deepseek_ocr_loaders.server.attach import refuse_windows
-from deepseek_ocr_loaders.server.holds import Hold, hold_on
+from deepseek_ocr_loaders.server.copies import Copies
 from deepseek_ocr_loaders.server.lease import LINGER
 from deepseek_ocr_loaders.server.provider import (
     ForeignProvider,
@@ -121,8 +121,8 @@ class DeepSeekOCRServer:
     def _reset(self) -> None:
         self._lock = threading.RLock()
         self._starting: threading.Event | None = None
-        self._hold: Hold | None = None
-        self._endpoint: Endpoint | None = None
+        self._copies: Copies | None = None
+        self._endpoints: list[Endpoint] = []
 
     def _check(self, extra_args: Sequence[str]) -> None:
         given = self._given
@@ -155,19 +155,19 @@ class DeepSeekOCRServer:
         self.ensure(lambda: False)
         return self
 
-    def ensure(self, cancelled: Callable[[], bool]) -> Endpoint:
-        """Start it if that was not done, and give its address; for the package's own use.
+    def ensure(self, cancelled: Callable[[], bool]) -> list[Endpoint]:
+        """Start it if that was not done, and give where it is; for the package's own use.
 
         Args:
             cancelled: Asked while waiting; True gives up.
         """
         self._notice_fork()
         with self._lock:
-            if self._endpoint is not None:
-                return self._endpoint
+            if self._endpoints:
+                return self._endpoints
             if self._foreign is not None:
-                self._endpoint = _run(self._foreign.acquire)[0]
-                return self._endpoint
+                self._endpoints = _run(self._foreign.acquire)
+                return self._endpoints
             refuse_windows()
             options: ServerOptions | None = None
             if self._folder is None or not self._attach_only:
@@ -176,20 +176,19 @@ class DeepSeekOCRServer:
             folder = self._folder
             if self._attach_only:
                 options = None
-            hold = hold_on(folder)
+            copies = Copies(folder, options)
             closing = self._starting = threading.Event()
             try:
-                state = hold.acquire(
-                    options,
+                states = copies.acquire(
                     timeout=self._start_timeout,
                     linger=self._linger,
                     cancelled=lambda: closing.is_set() or cancelled(),
                 )
             finally:
                 self._starting = None
-            self._hold = hold
-            self._endpoint = endpoint_of(state)
-            return self._endpoint
+            self._copies = copies
+            self._endpoints = [endpoint_of(state) for state in states]
+            return self._endpoints
 
     def stop(self) -> None:
         """Give the server back; if this was its last user, return when its processes are gone.
@@ -200,10 +199,10 @@ class DeepSeekOCRServer:
         if (starting := self._starting) is not None:
             starting.set()
         with self._lock:
-            hold, self._hold = self._hold, None
-            self._endpoint = None
-        if hold is not None:
-            hold.release(at_once=True, wait=True)
+            copies, self._copies = self._copies, None
+            self._endpoints = []
+        if copies is not None:
+            copies.release(at_once=True, wait=True)
 
     close = stop
 
@@ -247,37 +246,54 @@ class DeepSeekOCRServer:
         """
         if self._foreign is not None:
             found = await self._foreign.recover(failed)
-        elif self._hold is None:
-            found = await asyncio.to_thread(self.ensure, lambda: False)
+        elif self._copies is None:
+            started = await asyncio.to_thread(self.ensure, lambda: False)
+            found = next((one for one in started if one.copy == failed.copy), started[0])
         else:
-            options = None if self._attach_only else self._hold.folder.options()
-            found = await recover_managed(self._hold, failed, options, timeout=self._start_timeout)
+            found = await recover_managed(self._copies, failed, timeout=self._start_timeout)
         if found is not None:
-            self._endpoint = found
+            self._endpoints = [
+                found if self._is_same(one, failed) else one for one in self._endpoints
+            ]
         return found
+
+    def _is_same(self, one: Endpoint, other: Endpoint) -> bool:
+        # Ours may be at another port after a restart; those of others are all number 0.
+        if self._foreign is not None:
+            return one.base_url == other.base_url
+        return one.copy == other.copy
 
     # --- what it is ---------------------------------------------------------------------------
 
     @property
-    def endpoint(self) -> Endpoint:
-        """Where pages are sent.
+    def endpoints(self) -> list[Endpoint]:
+        """Where pages are sent: one place, or two with a key each where they share a large GPU.
 
         Raises:
             ConfigurationError: It was not started.
         """
-        endpoint = self._endpoint
-        if endpoint is None or self._pid != os.getpid():
+        if not self._endpoints or self._pid != os.getpid():
             msg = "the server is not started: use it in a with block, or call start()"
             raise ConfigurationError(msg)
-        if self._hold is not None:
-            state = self._hold.folder.read()
-            if state and state.phase == "ready" and state.generation > endpoint.generation:
-                endpoint = self._endpoint = endpoint_of(state)
+        if self._copies is not None:
+            self._endpoints = [self._now(endpoint) for endpoint in self._endpoints]
+        return list(self._endpoints)
+
+    def _now(self, endpoint: Endpoint) -> Endpoint:
+        hold = self._copies.hold(endpoint.copy) if self._copies is not None else None
+        state = hold.folder.read() if hold is not None else None
+        if state and state.phase == "ready" and state.generation > endpoint.generation:
+            return endpoint_of(state)
         return endpoint
 
     @property
+    def endpoint(self) -> Endpoint:
+        """The first of `endpoints`."""
+        return self.endpoints[0]
+
+    @property
     def base_url(self) -> str:
-        """The address up to and including `/v1`."""
+        """The address up to and including `/v1`, of the first of `endpoints`."""
         return self.endpoint.base_url
 
     @property
@@ -308,10 +324,11 @@ class DeepSeekOCRServer:
         return leader.pid if leader is not None else None
 
     def __repr__(self) -> str:
-        endpoint = self._endpoint
-        if endpoint is None:
+        if not self._endpoints:
             return f"DeepSeekOCRServer(engine={self._engine!r}, not started)"
-        return f"DeepSeekOCRServer({endpoint.base_url}, {endpoint.engine}, {endpoint.model})"
+        first = self._endpoints[0]
+        where = ", ".join(endpoint.base_url for endpoint in self._endpoints)
+        return f"DeepSeekOCRServer({where}, {first.engine}, {first.model})"
 
     # --- other processes ----------------------------------------------------------------------
 
@@ -326,7 +343,7 @@ class DeepSeekOCRServer:
         state = {
             name: value
             for name, value in self.__dict__.items()
-            if name not in {"_lock", "_starting", "_hold", "_endpoint"}
+            if name not in {"_lock", "_starting", "_copies", "_endpoints"}
         }
         state["_attach_only"] = self._foreign is None
         return state

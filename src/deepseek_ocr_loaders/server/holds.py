@@ -16,7 +16,7 @@ from deepseek_ocr_loaders.server.attach import Attached, attach, await_end, awai
 from deepseek_ocr_loaders.server.lease import LINGER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from deepseek_ocr_loaders.engines.base import ServerOptions
     from deepseek_ocr_loaders.server.state import ServerFolder, ServerState
@@ -50,6 +50,7 @@ class Hold:
         timeout: float,
         linger: float = LINGER,
         cancelled: Callable[[], bool] = lambda: False,
+        beside: Sequence[Hold] = (),
     ) -> ServerState:
         """Count one more user, and give the server when it is ready.
 
@@ -58,6 +59,7 @@ class Hold:
             timeout: Seconds to wait for it.
             linger: Seconds that the server stays after the last user.
             cancelled: Asked while waiting; True gives up.
+            beside: Holds on servers that share the GPU with it.
 
         Raises:
             ServerError: It cannot be had; nothing is held then.
@@ -66,7 +68,7 @@ class Hold:
             self._users += 1
             self._stop_timer()
         if options is not None and options.engine in GPU_ENGINES:
-            _give_back_idle(self)
+            _give_back_idle({self, *beside})
         try:
             while True:
                 run, fresh = self._attach(options, linger, cancelled)
@@ -115,12 +117,11 @@ class Hold:
         attached = self._attached
         return attached.run if attached is not None and attached.lease.held else None
 
-    def release(self, *, at_once: bool = False, wait: bool = False) -> None:
+    def release(self, *, at_once: bool = False) -> None:
         """Count one user less.
 
         Args:
             at_once: Give the lease back now if nobody else in this process uses the server.
-            wait: Return when the server has ended, if this was its last user.
         """
         with self._lock:
             self._users = max(0, self._users - 1)
@@ -129,10 +130,7 @@ class Hold:
             if not at_once:
                 self._start_timer()
                 return
-            run = self._attached.run
             self._drop(linger=0)
-        if wait:
-            await_end(self.folder, run)
 
     def _drop(self, *, linger: float | None) -> None:
         self._stop_timer()
@@ -182,10 +180,10 @@ def hold_on(folder: ServerFolder) -> Hold:
         return _holds.setdefault(str(folder.path), Hold(folder))
 
 
-def _give_back_idle(wanted: Hold) -> None:
+def _give_back_idle(wanted: set[Hold]) -> None:
     """Make room: a server that this process only keeps for later may fill the GPU."""
     for hold in list(_holds.values()):
-        if hold is not wanted and hold.folder.engine() in GPU_ENGINES:
+        if hold not in wanted and hold.folder.engine() in GPU_ENGINES:
             hold.give_back_if_idle()
 
 

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from deepseek_ocr_loaders.endpoint import Endpoint
 from deepseek_ocr_loaders.engines.base import ServerOptions
-from deepseek_ocr_loaders.engines.select import choose
+from deepseek_ocr_loaders.engines.select import choose, engine_named
 from deepseek_ocr_loaders.errors import (
     ConfigurationError,
     ModelNotFoundError,
@@ -20,8 +20,8 @@ from deepseek_ocr_loaders.errors import (
     ServerUnreachableError,
 )
 from deepseek_ocr_loaders.server.attach import await_ready, refuse_windows
+from deepseek_ocr_loaders.server.copies import Copies
 from deepseek_ocr_loaders.server.discovery import discover, is_alive
-from deepseek_ocr_loaders.server.holds import Hold, hold_on
 from deepseek_ocr_loaders.server.state import ServerFolder
 
 if TYPE_CHECKING:
@@ -61,7 +61,8 @@ def options_of(engine: str, model: str | None, **given: Any) -> ServerOptions:
         from deepseek_ocr_loaders.engines.vllm import DEFAULT_MODEL  # noqa: PLC0415
 
         model = DEFAULT_MODEL
-    return ServerOptions(engine=chosen, model=_absolute(model), **given)
+    options = ServerOptions(engine=chosen, model=_absolute(model), **given)
+    return replace(options, copies=engine_named(chosen).copies(options))
 
 
 def _absolute(model: str) -> str:
@@ -90,7 +91,8 @@ def _kept_up(engine: str, model: str | None) -> ServerFolder | None:
         if state is None or state.phase not in {"starting", "ready", "restarting"}:
             continue
         fits_engine = engine in {"auto", state.engine}
-        if fits_engine and model in {None, state.model} and folder.is_kept(state):
+        fits_model = model in {None, state.model}
+        if folder.is_first and fits_engine and fits_model and folder.is_kept(state):
             return folder
     return None
 
@@ -117,6 +119,7 @@ def endpoint_of(state: ServerState) -> Endpoint:
         max_concurrency=state.max_concurrency,
         api_key=SecretStr(state.api_key),
         generation=state.generation,
+        copy=state.copy,
     )
 
 
@@ -135,58 +138,55 @@ class ManagedProvider:
         self._engine = engine
         self._model = model
         self._start_timeout = start_timeout
-        self._options: ServerOptions | None = None
-        self._hold: Hold | None = None
+        self._copies: Copies | None = None
         self._lock = threading.Lock()
 
     async def acquire(self) -> list[Endpoint]:
-        """Give the server, started if need be."""
-        return [await _in_thread(self._acquire)]
+        """Give the server, started if need be; more than one where they share a large GPU."""
+        return await _in_thread(self._acquire)
 
-    def _acquire(self, cancelled: Callable[[], bool]) -> Endpoint:
+    def _acquire(self, cancelled: Callable[[], bool]) -> list[Endpoint]:
         refuse_windows()
         if folder := _kept_up(self._engine, self._model):
             options = folder.options()
         else:
             options = options_of(self._engine, self._model)
             folder = folder_of(options)
-        hold = hold_on(folder)
-        state = hold.acquire(options, timeout=self._start_timeout, cancelled=cancelled)
+        copies = Copies(folder, options)
+        states = copies.acquire(timeout=self._start_timeout, cancelled=cancelled)
         with self._lock:
             if cancelled():
                 # Nobody waits for the answer any more, so nobody would release it.
-                hold.release()
+                copies.release()
             else:
-                self._hold, self._options = hold, options
-        return endpoint_of(state)
+                self._copies = copies
+        return [endpoint_of(state) for state in states]
 
     async def recover(self, failed: Endpoint) -> Endpoint | None:
         """Wait for the server's restart; start it anew if even its supervisor was killed."""
-        if self._hold is None:
+        if self._copies is None:
             return (await self.acquire())[0]
-        return await recover_managed(self._hold, failed, self._options, timeout=self._start_timeout)
+        return await recover_managed(self._copies, failed, timeout=self._start_timeout)
 
     async def release(self) -> None:
         """Say that this run needs it no more; the process keeps it for a while."""
         with self._lock:
-            hold, self._hold = self._hold, None
-        if hold is not None:
-            hold.release()
+            copies, self._copies = self._copies, None
+        if copies is not None:
+            copies.release()
 
 
 async def recover_managed(
-    hold: Hold,
+    copies: Copies,
     failed: Endpoint,
-    options: ServerOptions | None,
     *,
     timeout: float,  # noqa: ASYNC109
 ) -> Endpoint | None:
     """Wait until a managed server that stopped answering is ready again.
 
     Args:
-        hold: This process's hold on it.
+        copies: This user's hold on it and on those beside it.
         failed: As it was when the fault happened.
-        options: What to start if it is gone altogether; None gives up then.
         timeout: Seconds to wait.
 
     Returns:
@@ -195,6 +195,10 @@ async def recover_managed(
     Raises:
         ServerDiedError: It is gone for good.
     """
+    hold = copies.hold(failed.copy)
+    if hold is None:
+        msg = "the server was given back while it was still in use"
+        raise ServerDiedError(msg)
     folder = hold.folder
     # A dead engine is seen within two seconds, and until then the server looks healthy.
     for pause in (0.0, 0.5, 1.0, 1.0):
@@ -219,6 +223,7 @@ async def recover_managed(
                 folder, run, timeout=timeout, after=failed.generation, cancelled=cancelled
             )
         except ServerDiedError:
+            options = copies.options(failed.copy)
             if options is None or not _supervisor_was_killed(folder):
                 raise
             logger.warning("the server's supervisor was killed: the server is started anew")
@@ -299,8 +304,8 @@ class OwnServerProvider:
         self._server = server
 
     async def acquire(self) -> list[Endpoint]:
-        """Give it, started if need be."""
-        return [await _in_thread(self._server.ensure)]
+        """Give it, started if need be; more than one where they share a large GPU."""
+        return await _in_thread(self._server.ensure)
 
     async def recover(self, failed: Endpoint) -> Endpoint | None:
         """Wait for its restart."""

@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +33,7 @@ class ServerState:
         supervisor: The process that owns it.
         stage: What it does at the moment, read from the engine's log.
         generation: Counts the engine's starts, over all lives of the server.
+        copy: Which of the servers side by side it is, from 0.
         failure: Why it failed: `kind` (`start`, `died`, `port`, `stopped`), `message`, `hint`,
             `exit_code`, `log_tail`.
     """
@@ -51,6 +52,7 @@ class ServerState:
     max_model_len: int | None = None
     max_concurrency: int | None = None
     generation: int = 0
+    copy: int = 0
     restarts: int = 0
     since: float = 0.0
     failure: dict[str, Any] = field(default_factory=dict)
@@ -109,10 +111,25 @@ class ServerFolder:
 
     @classmethod
     def of(cls, options: ServerOptions, executable: str = "") -> ServerFolder:
-        """Give the folder for these options on the GPUs that this process may use."""
-        seen = [options_to_json(options), executable, os.environ.get("CUDA_VISIBLE_DEVICES")]
+        """Give the folder for these options on the GPUs that this process may use.
+
+        It is the first's where several work side by side; `copy` gives the others.
+        """
+        one = replace(options, copy=0, copies=1)
+        seen = [options_to_json(one), executable, os.environ.get("CUDA_VISIBLE_DEVICES")]
         digest = hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()
         return cls(private_folder(state_root() / digest[:16]))
+
+    def copy(self, number: int) -> ServerFolder:
+        """Give the folder of another server of the same options, beside this first one."""
+        if not number:
+            return self
+        return ServerFolder(private_folder(self.path.with_name(f"{self.path.name}-{number}")))
+
+    @property
+    def is_first(self) -> bool:
+        """False for a server that was started beside another of the same options."""
+        return "-" not in self.path.name
 
     @classmethod
     def all(cls) -> list[ServerFolder]:

@@ -125,6 +125,7 @@ class Supervisor:
             api_key=key,
             # Counted on over all lives, so that a late error of an old one fits no new one.
             generation=before.generation if before else 0,
+            copy=options.copy,
             since=time.time(),
         )
 
