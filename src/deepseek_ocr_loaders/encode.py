@@ -3,16 +3,17 @@
 What was drawn is sent losslessly as PNG; a photographed or scanned page, whose grain PNG can
 hardly make smaller, as a JPEG (`docs/rendering.md` shows that it is read as well).
 
-Filters cost more time than they save bytes on drawn text. `zlib` works without the interpreter's
-lock, so one thread compresses a page while another draws the next.
+Filters cost more time than they save bytes on drawn text. A thread compresses a page without the
+interpreter's lock while another draws the next.
 """
 
 from __future__ import annotations
 
 import io
 import struct
-import zlib
 from typing import TYPE_CHECKING
+
+from deepseek_ocr_loaders.deflate import compress, compressed_size, crc32
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -55,7 +56,7 @@ def _has_grain(image: Image.Image, pixels: bytes | None) -> bool:
         rows = b"".join([pixels[y * width : (y + 1) * width] for y in sampled])
     else:
         rows = b"".join(image.crop((0, y, width, y + 1)).convert("L").tobytes() for y in sampled)
-    return len(zlib.compress(rows, 1)) > _GRAIN * len(rows) + _HEADER
+    return compressed_size(rows, 1) > _GRAIN * len(rows) + _HEADER
 
 
 def encode_png(image: Image.Image, pixels: bytes | None = None) -> bytes:
@@ -84,7 +85,7 @@ def _chunk(name: bytes, data: bytes) -> tuple[bytes, ...]:
         struct.pack(">I", len(data)),
         name,
         data,
-        struct.pack(">I", zlib.crc32(data, zlib.crc32(name))),
+        struct.pack(">I", crc32(data, crc32(name))),
     )
 
 
@@ -98,5 +99,4 @@ def _deflate(data: bytes, stride: int) -> bytes:
         at += stride + 1
     # A blank page takes a quarter of the bytes at the highest level, and no longer.
     blank = not data.lstrip(data[:1])
-    # In one call: after each the thread waits for its turn at the interpreter's lock.
-    return zlib.compress(rows, 9 if blank else 1)
+    return compress(rows, 9 if blank else 1)
