@@ -421,7 +421,7 @@ def serve(
         until = "until deepseek-ocr-loaders stop" if detach else "until Ctrl-C"
         logs = ", ".join(found.log_file for found in ready)
         errors.print(f"ready {until}; log: {logs}", highlight=False, soft_wrap=True)
-        typer.echo(",".join(found.base_url for found in ready))
+        typer.echo(ready[0].base_url)  # loaders find the others by themselves
 
     control.serve(options, detach=detach, start_timeout=start_timeout, on_ready=say)
 

@@ -254,6 +254,11 @@ def _is_prose(text: str) -> bool:
     return len(text) > _JUNK_MAX and sum(map(str.isalpha, text)) > _JUNK_MAX
 
 
+def _has_more_letters(text: str) -> bool:
+    """Tell words with a number in them from coordinates with junk among them."""
+    return sum(map(str.isalpha, text)) > 2 * sum(map(str.isdigit, text))
+
+
 def _balanced_end(text: str, start: int) -> int:
     """Find where the bracket that opens at `start` closes; 0 where it does not."""
     if shallow := _SHALLOW_GROUP.match(text, start):  # nearly always, and faster
@@ -577,8 +582,9 @@ class _Parser:
             self.draft.flag("bad_box")
         else:
             det = _read_det(payload)
-            if not det.boxes and _is_prose(payload):
-                det.rest = payload  # brackets of the text, not of a box
+            group = payload[opening.end() :]
+            if not det.boxes and _is_prose(group) and _has_more_letters(group):
+                det.rest = group  # brackets of the text, not of a box
             self.draft.take(det)
         self.at += stop
         if debris := _CLOSER_DEBRIS.match(self.raw, self.at, start):

@@ -67,11 +67,19 @@ def all_wanted() -> Iterator[None]:
 
     A variable of the context reaches them through whatever a user's subclass does in between.
     """
-    token = _all_wanted.set(True)
+    with _wanting(all_pages=True):
+        yield
+
+
+@contextlib.contextmanager
+def _wanting(*, all_pages: bool) -> Iterator[None]:
+    token = _all_wanted.set(all_pages)
     try:
         yield
     finally:
-        _all_wanted.reset(token)
+        # A coroutine that was dropped is closed in another context.
+        with contextlib.suppress(ValueError):
+            _all_wanted.reset(token)
 
 
 def read_documents(
@@ -189,7 +197,9 @@ class _Run:
             from deepseek_ocr_loaders.progress import Progress  # noqa: PLC0415 - rarely wanted
 
             self.progress = Progress()
-        self.producer = asyncio.create_task(self._produce())
+        # Runs that the user's sources and callbacks begin are none of this one.
+        with _wanting(all_pages=False):
+            self.producer = asyncio.create_task(self._produce())
         while (item := await self._next_item()) is not None:
             made = await self._finish(item)
             for document in made:
@@ -265,7 +275,8 @@ class _Run:
         if self.progress is not None:
             self.progress.advance()
         if self.settings.on_page is not None:
-            self.settings.on_page(entry)
+            with _wanting(all_pages=False):
+                self.settings.on_page(entry)
 
     # --- failed pages -------------------------------------------------------------------------
 

@@ -7,7 +7,8 @@ import os
 import pickle
 import signal
 import threading
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pymupdf
@@ -15,6 +16,7 @@ import pytest
 from support.servers import (
     Launch,
     Script,
+    engine_processes,
     launch,
     marked_processes,
     script,
@@ -27,7 +29,8 @@ from deepseek_ocr_loaders import DeepSeekOCRLoader, DeepSeekOCRServer
 from deepseek_ocr_loaders.client import PageClient
 from deepseek_ocr_loaders.engines.rapidocr import RapidOCREngine
 from deepseek_ocr_loaders.engines.vllm import VllmEngine
-from deepseek_ocr_loaders.errors import ServerStartError
+from deepseek_ocr_loaders.errors import ServerDiedError, ServerStartError
+from deepseek_ocr_loaders.server import copies
 from deepseek_ocr_loaders.server.control import options_of, serve, status, stop_all
 from deepseek_ocr_loaders.server.provider import provider_for
 from deepseek_ocr_loaders.settings import Settings
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deepseek_ocr_loaders.client import Reply
+    from deepseek_ocr_loaders.server.control import ServerStatus
 
 __all__ = ["launch", "script", "state_dir"]
 
@@ -118,8 +122,9 @@ def test_the_program_goes_on_with_the_first_if_the_second_does_not_start(
     record = script(second=1, delay=0.5, lines=["torch.OutOfMemoryError: CUDA out of memory"])
     with DeepSeekOCRServer(engine="vllm") as server:
         assert len(urls(server)) == 1
-        assert "2 of 2 servers side by side did not start" in caplog.text
+        assert "server 2 of 2 side by side is not there" in caplog.text
         assert "out of memory" in caplog.text
+        assert "with other settings" not in caplog.text  # its own sibling is none
         caplog.clear()
         # Nor is it tried again and again, with the same end.
         with DeepSeekOCRServer(engine="vllm") as again:
@@ -130,6 +135,128 @@ def test_the_program_goes_on_with_the_first_if_the_second_does_not_start(
     # A new life of the first is a new try.
     with DeepSeekOCRServer(engine="vllm") as server:
         assert len(starts(record)) == 4
+
+
+def second_of(state_dir: Path) -> Any:
+    (found,) = (one for one in status() if one.id.endswith("-1"))
+    return found
+
+
+async def test_nobody_waits_for_the_second_while_it_is_restarted(
+    script: Script, state_dir: Path, tmp_path: Path
+) -> None:
+    die = tmp_path / "die"
+    script(second_dies=str(die))
+    with DeepSeekOCRServer(engine="vllm") as server:
+        die.touch()  # and what is started then dies as well
+        wait_for(lambda: second_of(state_dir).phase == "restarting")
+        wait_for(lambda: second_of(state_dir).restarts >= 1)
+        provider = provider_for(Settings.create({"engine": "vllm"}))
+        found = await provider.acquire()
+        assert [endpoint.base_url for endpoint in found] == [server.base_url]
+        await provider.release()
+
+
+def test_a_second_that_was_killed_is_started_again(script: Script, state_dir: Path) -> None:
+    record = script()
+    with DeepSeekOCRServer(engine="vllm"):
+        victim = second_of(state_dir)
+        os.kill(victim.supervisor, signal.SIGKILL)
+        wait_for(lambda: not second_of(state_dir).alive)
+        with DeepSeekOCRServer(engine="vllm") as again:
+            assert len(again.endpoints) == 2
+    assert len(starts(record)) == 3
+
+
+def test_stopped_while_only_the_second_is_waited_for(
+    script: Script, state_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    script(second_hangs=True)
+    server = DeepSeekOCRServer(engine="vllm")
+    failed: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            server.start()
+        except Exception as error:  # noqa: BLE001 - looked at below
+            failed.append(error)
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    wait_for(lambda: alive(1))
+    time.sleep(0.5)
+    server.stop()
+    thread.join(60)
+    assert "cancelled" in str(failed[0])
+    assert caplog.text == ""
+    wait_for(lambda: not marked_processes(str(state_dir)))
+
+
+def test_the_second_is_not_waited_for_for_long(
+    script: Script,
+    state_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(copies, "PATIENCE", 1.0)
+    script(second_hangs=True)
+    with DeepSeekOCRServer(engine="vllm") as server:
+        assert len(server.endpoints) == 1
+        assert "not ready 1 s after the first" in caplog.text
+    wait_for(lambda: not marked_processes(str(state_dir)))
+
+
+def test_a_program_can_end_while_a_thread_waits_for_them(
+    script: Script, state_dir: Path, launch: Launch
+) -> None:
+    script(no_listen=True)
+    user = launch(
+        TWO + "import threading\n"
+        "from deepseek_ocr_loaders import DeepSeekOCRServer\n"
+        "from deepseek_ocr_loaders.server.control import status\n"
+        "server = DeepSeekOCRServer(engine='vllm')\n"
+        "threading.Thread(target=server.start, daemon=True).start()\n"
+        "while len(status()) < 2: pass\n"
+    )
+    assert user.wait(60) == 0
+    wait_for(lambda: not marked_processes(str(state_dir)))
+
+
+def test_serve_interrupted_while_they_start_leaves_neither(
+    script: Script, state_dir: Path, launch: Launch
+) -> None:
+    script(no_listen=True)
+    user = launch(
+        TWO + "import signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from deepseek_ocr_loaders.server.control import options_of, serve\n"
+        "try:\n"
+        "    serve(options_of('vllm', None))\n"
+        "except KeyboardInterrupt:\n"
+        "    print('interrupted', flush=True)\n"
+        "    input()\n"
+    )
+    wait_for(lambda: len(status()) == 2)
+    wait_for(lambda: len(engine_processes(state_dir)) == 2)
+    user.send_signal(signal.SIGINT)
+    assert user.stdout is not None
+    assert user.stdout.readline() == "interrupted\n"
+    # It returned when they were gone.
+    assert engine_processes(state_dir) == []
+
+
+def test_if_the_first_dies_for_good_serve_lets_the_second_go(
+    script: Script, state_dir: Path
+) -> None:
+    script()
+
+    def kill(ready: list[ServerStatus]) -> None:
+        assert ready[0].supervisor is not None
+        os.kill(ready[0].supervisor, signal.SIGKILL)
+
+    with pytest.raises(ServerDiedError):
+        serve(options_of("vllm", None), on_ready=kill)
+    wait_for(lambda: not marked_processes(str(state_dir)))
 
 
 def test_if_the_first_does_not_start_the_second_does_not_stay(

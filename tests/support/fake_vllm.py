@@ -6,6 +6,8 @@ The script is JSON in the variable FAKE_VLLM:
     lines       printed at the start
     exit        the exit code, before anything listens
     second      the exit code of the one that is started beside a first
+    second_hangs  that one never listens
+    second_dies   a file; when it appears that one dies, and dies at each start
     delay       seconds before it listens
     not_ready   seconds of /health 503 after that
     empty       seconds of an empty model list after that
@@ -69,8 +71,12 @@ def main() -> None:
             sys.exit(1)
     for line in script.get("lines", ()):
         print(line, flush=True)
-    if "second" in script and Path.cwd().name.endswith("-1"):
-        sys.exit(script["second"])
+    if Path.cwd().name.endswith("-1"):
+        if "second" in script:
+            sys.exit(script["second"])
+        script["no_listen"] = script.get("second_hangs")
+        if path := script.get("second_dies"):
+            script["die"] = path
     if "exit" in script:
         sys.exit(script["exit"])
     if script.get("deaf"):

@@ -8,7 +8,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Gpu", "GpuProcess", "gpu_processes", "gpu_seen", "gpus"]
+__all__ = ["Gpu", "GpuProcess", "gpu_processes", "gpu_seen", "gpus", "is_partitioned"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,11 @@ def gpu_processes() -> list[GpuProcess]:
     """Give the processes that hold memory of a GPU."""
     rows = _ask("compute-apps", "pid,process_name,used_memory")
     return [GpuProcess(_number(row[0]), row[1], _number(row[2])) for row in rows if len(row) == 3]
+
+
+def is_partitioned() -> bool:
+    """Say whether a GPU is cut into slices (MIG); `gpus` gives the memory of the whole."""
+    return any(row[0] == "Enabled" for row in _ask("gpu", "mig.mode.current"))
 
 
 def gpu_seen() -> bool:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from deepseek_ocr_loaders.endpoint import Version, release_of
 from deepseek_ocr_loaders.engines.base import LaunchPlan
-from deepseek_ocr_loaders.engines.gpu import gpus
+from deepseek_ocr_loaders.engines.gpu import gpus, is_partitioned
 from deepseek_ocr_loaders.engines.vllm_tuning import copies, tune
 from deepseek_ocr_loaders.errors import ServerStartError
 from deepseek_ocr_loaders.sizing import tile_side
@@ -146,9 +146,16 @@ def flag_value(arguments: Sequence[str], name: str) -> str | None:
     return found
 
 
+_SHORT = {
+    "-tp": "--tensor-parallel-size",
+    "-dp": "--data-parallel-size",
+    "-pp": "--pipeline-parallel-size",
+}
+
+
 def _canonical(flag: str) -> str:
     """Make one spelling of a flag's: vLLM takes `_` for `-`, `--no-x` sets the same as `--x`."""
-    name = {"-tp": "--tensor-parallel-size", "-dp": "--data-parallel-size"}.get(flag, flag)
+    name = _SHORT.get(flag, flag)
     return name.replace("_", "-").replace("--no-", "--", 1)
 
 
@@ -382,13 +389,15 @@ class VllmEngine:
             or options.tensor_parallel_size > 1
             or options.data_parallel_size > 1
             or any(flag_value(options.extra_args, flag) is not None for flag in _SHARING)
+            or any(name.endswith("_VISIBLE_DEVICES") for name, _ in options.env)
         )
         if installed is None or installed.cpu_only or decided:
             return 1
         if installed.release is None or installed.release < GRAPHS_SINCE:
             return 1
         memory = [gpu.memory_mib / 1024 for gpu in gpus()]
-        return copies(gpu_memory_gib=min(memory) if memory else None)
+        wanted = copies(gpu_memory_gib=min(memory) if memory else None)
+        return 1 if wanted > 1 and is_partitioned() else wanted
 
     def plan(self, options: ServerOptions, *, port: int, api_key: str) -> LaunchPlan:
         """Decide command line and environment for the version that is installed.

@@ -309,7 +309,7 @@ def _other_servers(folder: ServerFolder) -> str:
     others = [
         f"{state.engine} {state.model} (pid {state.supervisor.pid})"
         for other in type(folder).all()
-        if other.path != folder.path and other.has_owner() and (state := other.read()) is not None
+        if other.group != folder.group and other.has_owner() and (state := other.read()) is not None
     ]
     return ", ".join(others)
 

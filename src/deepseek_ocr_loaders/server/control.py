@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import time
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from deepseek_ocr_loaders.errors import ServerError
 from deepseek_ocr_loaders.server.attach import (
+    await_end,
     await_exit,
     clean_up,
     failure_of,
@@ -38,6 +40,9 @@ __all__ = [
     "status",
     "stop_all",
 ]
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,31 +154,41 @@ def serve(
         ServerError: It did not become ready, or died for good.
     """
     copies = Copies(folder_of(options), options)
-    folders: list[ServerFolder] = []
+    kept: list[ServerFolder] = []
+    interrupted = False
     holder = None if detach else identify(os.getpid())
     try:
         states = copies.acquire(timeout=start_timeout, linger=0)
-        folders = [copies.first.copy(state.copy) for state in states]
-        for folder, state in zip(folders, states, strict=True):
+        kept += [copies.first.copy(state.copy) for state in states]
+        for folder, state in zip(kept, states, strict=True):
             folder.keep_up(state, holder=holder)
-        ready = [found for folder in folders if (found := _status_of(folder)) is not None]
+        ready = [found for folder in kept if (found := _status_of(folder)) is not None]
         on_ready(ready)
         if detach:
+            kept.clear()
             return ready[0]
-        return _stay(copies.first, states[0].run)
+        return _stay(copies.first, states[0].run, kept[1:])
     except KeyboardInterrupt:
-        for folder in folders:
-            with suppress(OSError):
-                folder.keep.unlink()
-        copies.release(at_once=True, wait=True)
+        interrupted = True
         raise
     finally:
+        for folder in kept:
+            with suppress(OSError):
+                folder.keep.unlink()
         # A server that is kept in the background no longer needs this process.
         copies.release(at_once=True)
+        for folder in copies.folders if interrupted else ():
+            if (last := folder.read()) is not None:
+                await_end(folder, last.run)
 
 
-def _stay(folder: ServerFolder, run: str) -> ServerStatus:
+def _stay(folder: ServerFolder, run: str, others: list[ServerFolder]) -> ServerStatus:
     while folder.has_owner() and (state := folder.read()) is not None and state.run == run:
+        for other in [one for one in others if not one.has_owner()]:
+            others.remove(other)
+            failed = other.read()
+            why = failed.failure.get("message", "") if failed is not None else ""
+            logger.warning("a server beside the first has ended (%s): %s", other.log, why)
         time.sleep(0.5)
     last = folder.read()
     if last is not None and last.run == run and last.failure.get("kind") != "stopped":

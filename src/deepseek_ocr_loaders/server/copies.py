@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from deepseek_ocr_loaders.errors import ServerError
+from deepseek_ocr_loaders.engines.select import engine_named
 from deepseek_ocr_loaders.server.attach import await_end
-from deepseek_ocr_loaders.server.holds import hold_on
+from deepseek_ocr_loaders.server.holds import GPU_ENGINES, give_back_idle, hold_on
 from deepseek_ocr_loaders.server.lease import LINGER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from concurrent.futures import Future
 
     from deepseek_ocr_loaders.engines.base import ServerOptions
     from deepseek_ocr_loaders.server.holds import Hold
@@ -30,9 +28,39 @@ __all__ = ["Copies"]
 
 logger = logging.getLogger(__name__)
 
+PATIENCE = 60.0
+"""Seconds that a program waits for the others once the first is ready; they start together."""
+ALIVE = frozenset({"starting", "ready", "restarting"})
+
+
+class _Joining:
+    """One of the others, on its way to be ready, in a thread of its own.
+
+    A daemon, unlike those of an executor: a program that ends does not wait for it.
+    """
+
+    def __init__(self, acquire: Callable[[Callable[[], bool]], ServerState]) -> None:
+        self.state: ServerState | None = None
+        self.error: BaseException | None = None
+        self.given_up = threading.Event()
+        self._acquire = acquire
+        self._thread = threading.Thread(target=self._run, name="deepseek-ocr-copy", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.state = self._acquire(self.given_up.is_set)
+        except BaseException as error:  # noqa: BLE001 - told where it is waited for
+            self.error = error
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for its end; False where it goes on."""
+        self._thread.join(max(0.0, seconds))
+        return not self._thread.is_alive()
+
 
 class Copies:
-    """One user's hold on them; used once.
+    """One user's hold on them; acquired and released once.
 
     Args:
         first: The folder of the first.
@@ -42,20 +70,21 @@ class Copies:
     def __init__(self, first: ServerFolder, options: ServerOptions | None) -> None:
         self.first = first
         self._options = options
+        self._count = 1
         self._lock = threading.Lock()
+        self._closed = False
         self._held: dict[int, Hold] = {}
 
     def options(self, number: int) -> ServerOptions | None:
         """Give what one of them is started with; None where it must not be started from here."""
         if self._options is None:
             return None
-        return replace(self._options, copies=self._count(), copy=number)
+        return replace(self._options, copies=self._count, copy=number)
 
-    def _count(self) -> int:
-        # Whoever started the first decided how much of the GPU it takes.
-        running = self.first.options() if self.first.has_owner() else None
-        decided = running or self._options
-        return decided.copies if decided is not None else 1
+    @property
+    def folders(self) -> list[ServerFolder]:
+        """Their folders, the first's first."""
+        return [self.first.copy(number) for number in range(self._count)]
 
     def acquire(
         self,
@@ -67,69 +96,99 @@ class Copies:
         """Start or attach to all of them at once, and give those that became ready.
 
         Args:
-            timeout: Seconds to wait for them.
+            timeout: Seconds to wait for the first.
             linger: Seconds that they stay after the last user.
             cancelled: Asked while waiting; True gives up.
 
         Raises:
             ServerError: The first cannot be had; nothing is held then.
         """
-        numbers = [number for number in range(self._count()) if not self._failed_before(number)]
+        self._count = self._decide()
+        numbers = [number for number in range(self._count) if self._is_worth_a_try(number)]
         holds = {number: hold_on(self.first.copy(number)) for number in numbers}
-        gone = threading.Event()
+        if self._options is not None and self._options.engine in GPU_ENGINES:
+            give_back_idle(set(holds.values()))
 
-        def get(number: int) -> ServerState:
+        def get(number: int, given_up: Callable[[], bool]) -> ServerState:
             state = holds[number].acquire(
-                self.options(number),
-                timeout=timeout,
-                linger=linger,
-                cancelled=lambda: gone.is_set() or cancelled(),
-                beside=tuple(holds.values()),
+                self.options(number), timeout=timeout, linger=linger, cancelled=given_up
             )
             with self._lock:
-                self._held[number] = holds[number]
+                if not self._closed:
+                    self._held[number] = holds[number]
+                    return state
+            holds[number].release(at_once=True)  # nobody waits for it any more
             return state
 
-        if len(numbers) == 1:
-            return [get(0)]
-        with ThreadPoolExecutor(len(numbers) - 1, "deepseek-ocr-copies") as pool:
-            others = {number: pool.submit(get, number) for number in numbers[1:]}
-            try:
-                return [get(0), *self._ready(others)]
-            except BaseException:
-                gone.set()
-                for other in others.values():
-                    with suppress(Exception):
-                        other.result()
-                self.release(at_once=True)
-                raise
+        def join(number: int) -> _Joining:
+            return _Joining(lambda given_up: get(number, lambda: given_up() or cancelled()))
 
-    def _failed_before(self, number: int) -> bool:
-        """Say whether it failed beside the first as it runs now: the cause would be the same."""
+        others = {number: join(number) for number in numbers[1:]}
+        try:
+            return [get(0, cancelled), *self._ready(others, cancelled)]
+        except BaseException:
+            self._give_up(others)
+            raise
+
+    def _decide(self) -> int:
+        # Whoever started the first decided how much of the GPU it takes.
+        if self.first.has_owner() and (state := self.first.read()) and state.phase in ALIVE:
+            running = self.first.options()
+            return running.copies if running is not None else 1
+        if self._options is None:
+            return 1
+        return engine_named(self._options.engine).copies(self._options)
+
+    def _is_worth_a_try(self, number: int) -> bool:
+        """Say whether to wait for it: not while it comes back, nor if it cannot start."""
+        if not number or not self.first.has_owner():
+            return True
         folder = self.first.copy(number)
-        if not number or folder.has_owner() or not self.first.has_owner():
-            return False
         first, state = self.first.read(), folder.read()
-        if first is None or state is None or state.phase != "failed":
-            return False
-        if state.since < first.since - 60:
-            return False
-        logger.info("going on without the server that failed beside the first: %s", folder.log)
-        return True
+        if first is None or state is None:
+            return True
+        if folder.has_owner():
+            why = "is being restarted" if state.phase == "restarting" else ""
+        else:
+            # Beside the first as it runs now, the cause would be the same.
+            refused = state.phase == "failed" and state.failure.get("kind") == "start"
+            why = "did not start" if refused and state.since > first.since - PATIENCE else ""
+        if why:
+            logger.info("going on without server %d, which %s: %s", number + 1, why, folder.log)
+        return not why
 
-    def _ready(self, others: dict[int, Future[ServerState]]) -> list[ServerState]:
+    def _ready(
+        self, others: dict[int, _Joining], cancelled: Callable[[], bool]
+    ) -> list[ServerState]:
         states = []
+        deadline = time.monotonic() + PATIENCE
         for number, other in others.items():
-            try:
-                states.append(other.result())
-            except ServerError as error:
-                logger.warning(
-                    "%d of %d servers side by side did not start, pages go to the others: %s",
-                    number + 1,
-                    len(others) + 1,
-                    error,
-                )
+            if not other.wait(deadline - time.monotonic()):
+                other.given_up.set()
+                other.wait(10)
+            if other.state is not None and number in self._held:
+                states.append(other.state)
+                continue
+            if other.error is not None and (cancelled() or not isinstance(other.error, Exception)):
+                raise other.error
+            late = f"it was not ready {PATIENCE:.0f} s after the first"
+            logger.warning(
+                "server %d of %d side by side is not there, pages go to the others: %s",
+                number + 1,
+                self._count,
+                late if other.given_up.is_set() else other.error,
+            )
         return states
+
+    def _give_up(self, others: dict[int, _Joining]) -> None:
+        for other in others.values():
+            other.given_up.set()
+        try:
+            deadline = time.monotonic() + 10
+            for other in others.values():
+                other.wait(deadline - time.monotonic())
+        finally:
+            self.release(at_once=True)
 
     def hold(self, number: int) -> Hold | None:
         """Give the hold on one of them."""
@@ -144,6 +203,7 @@ class Copies:
         """
         with self._lock:
             holds, self._held = list(self._held.values()), {}
+            self._closed = True
         lives = [(hold.folder, hold.run) for hold in holds]
         for hold in holds:
             hold.release(at_once=at_once)

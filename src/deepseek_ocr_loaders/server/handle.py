@@ -38,10 +38,10 @@ __all__ = ["DeepSeekOCRServer"]
 class DeepSeekOCRServer:
     """A server that reads pages: started or attached to at `start`, given back at `stop`.
 
-    One server runs on a machine for the same options, shared by all processes that ask for it; it
-    ends when its last user has gone. Use it as a context manager (`with` or `async with`); it may
-    be given to any number of loaders and threads. Pickled, or in a forked child, it attaches to
-    the running server and never starts or ends one.
+    One server runs on a machine for the same options (on a large GPU two, used as one), shared by
+    all processes that ask for it; it ends when its last user has gone. Use it as a context manager
+    (`with` or `async with`); it may be given to any number of loaders and threads. Pickled, or in a
+    forked child, it attaches to the running server and never starts or ends one.
 
     Args:
         engine: `auto`, `vllm`, `docker` or `rapidocr`.

@@ -16,12 +16,12 @@ from deepseek_ocr_loaders.server.attach import Attached, attach, await_end, awai
 from deepseek_ocr_loaders.server.lease import LINGER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from deepseek_ocr_loaders.engines.base import ServerOptions
     from deepseek_ocr_loaders.server.state import ServerFolder, ServerState
 
-__all__ = ["IDLE", "Hold", "hold_on"]
+__all__ = ["GPU_ENGINES", "IDLE", "Hold", "give_back_idle", "hold_on"]
 
 IDLE = 300.0
 """Seconds that a process keeps a server that none of its loaders uses."""
@@ -50,7 +50,6 @@ class Hold:
         timeout: float,
         linger: float = LINGER,
         cancelled: Callable[[], bool] = lambda: False,
-        beside: Sequence[Hold] = (),
     ) -> ServerState:
         """Count one more user, and give the server when it is ready.
 
@@ -59,7 +58,6 @@ class Hold:
             timeout: Seconds to wait for it.
             linger: Seconds that the server stays after the last user.
             cancelled: Asked while waiting; True gives up.
-            beside: Holds on servers that share the GPU with it.
 
         Raises:
             ServerError: It cannot be had; nothing is held then.
@@ -67,8 +65,6 @@ class Hold:
         with self._lock:
             self._users += 1
             self._stop_timer()
-        if options is not None and options.engine in GPU_ENGINES:
-            _give_back_idle({self, *beside})
         try:
             while True:
                 run, fresh = self._attach(options, linger, cancelled)
@@ -180,8 +176,12 @@ def hold_on(folder: ServerFolder) -> Hold:
         return _holds.setdefault(str(folder.path), Hold(folder))
 
 
-def _give_back_idle(wanted: set[Hold]) -> None:
-    """Make room: a server that this process only keeps for later may fill the GPU."""
+def give_back_idle(wanted: set[Hold]) -> None:
+    """Make room: a server that this process only keeps for later may fill the GPU.
+
+    Args:
+        wanted: Those that stay.
+    """
     for hold in list(_holds.values()):
         if hold not in wanted and hold.folder.engine() in GPU_ENGINES:
             hold.give_back_if_idle()

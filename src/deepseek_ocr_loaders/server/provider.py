@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from deepseek_ocr_loaders.endpoint import Endpoint
 from deepseek_ocr_loaders.engines.base import ServerOptions
-from deepseek_ocr_loaders.engines.select import choose, engine_named
+from deepseek_ocr_loaders.engines.select import choose
 from deepseek_ocr_loaders.errors import (
     ConfigurationError,
     ModelNotFoundError,
@@ -61,8 +61,7 @@ def options_of(engine: str, model: str | None, **given: Any) -> ServerOptions:
         from deepseek_ocr_loaders.engines.vllm import DEFAULT_MODEL  # noqa: PLC0415
 
         model = DEFAULT_MODEL
-    options = ServerOptions(engine=chosen, model=_absolute(model), **given)
-    return replace(options, copies=engine_named(chosen).copies(options))
+    return ServerOptions(engine=chosen, model=_absolute(model), **given)
 
 
 def _absolute(model: str) -> str:

@@ -129,7 +129,12 @@ class ServerFolder:
     @property
     def is_first(self) -> bool:
         """False for a server that was started beside another of the same options."""
-        return "-" not in self.path.name
+        return self.path.name == self.group
+
+    @property
+    def group(self) -> str:
+        """The name that servers of the same options have in common."""
+        return self.path.name.partition("-")[0]
 
     @classmethod
     def all(cls) -> list[ServerFolder]:
