@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 CORES = len(os.sched_getaffinity(0))
 WORKERS = ("--renderer-num-workers", str(max(1, min(12, CORES * 3 // 4))))
 GRAPHS = ("--compilation-config", '{"cudagraph_mm_encoder":true}')
+PAGE_GRAPHS = (
+    "--compilation-config",
+    '{"cudagraph_mm_encoder":true,"encoder_cudagraph_token_budgets":[600]}',
+)
 NO_PROCESSOR = OFFICIAL[2:]
 
 
@@ -58,6 +62,7 @@ class Setting:
 
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+NO_SAMPLER = {**ONE_THREAD, "VLLM_USE_FLASHINFER_SAMPLER": "0"}
 SETTINGS = {
     "recipe": Setting(OFFICIAL, ngram=True, at_once=128),
     "workers": Setting((*OFFICIAL, *WORKERS)),
@@ -67,6 +72,13 @@ SETTINGS = {
     "no-processor": Setting((*NO_PROCESSOR, *WORKERS, *GRAPHS), env=ONE_THREAD),
     "two-copies": Setting(
         (*OFFICIAL, "--renderer-num-workers", "6", *GRAPHS), env=ONE_THREAD, copies=2
+    ),
+    "page-graphs": Setting((*OFFICIAL, *WORKERS, *PAGE_GRAPHS), env=NO_SAMPLER),
+    "two-page-graphs": Setting(
+        (*OFFICIAL, "--renderer-num-workers", "6", *PAGE_GRAPHS),
+        env=NO_SAMPLER,
+        copies=2,
+        at_once=384,
     ),
     "shm": Setting((*OFFICIAL, *WORKERS, *GRAPHS, "--mm-tensor-ipc", "torch_shm"), env=ONE_THREAD),
     "batch-16k": Setting(
@@ -122,7 +134,7 @@ def main() -> None:
     parser.add_argument("--model", default="deepseek-ai/DeepSeek-OCR")
     parser.add_argument("--dummy", action="store_true", help="the folder has no weights")
     parser.add_argument("--only", default=",".join(SETTINGS), help="names, with commas between")
-    parser.add_argument("--together", type=int, default=3, help="servers at the same time")
+    parser.add_argument("--together", type=int, default=2, help="servers at the same time")
     parser.add_argument("--pages", type=int, default=0, help="default: twice those at once")
     parser.add_argument("--tokens", type=int, default=800)
     parser.add_argument("--kv-gib", type=int, default=24, help="memory for the context, each")
