@@ -108,8 +108,19 @@ def _flag(arguments: list[str], name: str, default: str) -> str:
     return arguments[arguments.index(name) + 1] if name in arguments else default
 
 
+def _die(script: dict[str, Any]) -> None:
+    for name in ("die", "die_once"):
+        if script.get(name) and Path(script[name]).exists():
+            if name == "die_once":
+                Path(script[name]).unlink()
+            print("CUDA error: an illegal memory access was encountered", flush=True)
+            os._exit(3)
+
+
 def _serve(arguments: list[str], script: dict[str, Any]) -> None:
     began = time.monotonic()
+    # Before it listens: one that is to die must not be seen ready in between.
+    _die(script)
     key = os.environ.get("VLLM_API_KEY", "")
     model = script.get("model_id") or _flag(arguments, "--served-model-name", "model")
     sick_for = float(script.get("not_ready", 0))
@@ -194,12 +205,7 @@ def _serve(arguments: list[str], script: dict[str, Any]) -> None:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     while True:
         time.sleep(0.05)
-        for name in ("die", "die_once"):
-            if script.get(name) and Path(script[name]).exists():
-                if name == "die_once":
-                    Path(script[name]).unlink()
-                print("CUDA error: an illegal memory access was encountered", flush=True)
-                os._exit(3)
+        _die(script)
 
 
 if __name__ == "__main__":
