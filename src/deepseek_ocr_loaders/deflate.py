@@ -2,8 +2,8 @@
 
 Whoever gives the lock away for a moment may find it with a thread in MuPDF, which holds it for all
 of a page. `zlib.compress` gives it away for each block of its output, four times for a page of
-text; with check sums and a small sample, two threads drew 1.6 times the pages of one. The system's
-own library can be told when to keep it: with one turn for a page it is 1.9 times.
+text, and so do check sums and a small sample. The system's own library can be told when to keep
+it: one turn for a page is enough (`docs/rendering.md` has what that gains).
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ import logging
 import os
 import pickle
 import signal
-import threading
 import time
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import psutil
 import pymupdf
@@ -29,13 +29,14 @@ from deepseek_ocr_loaders import DeepSeekOCRLoader, DeepSeekOCRServer
 from deepseek_ocr_loaders.client import PageClient
 from deepseek_ocr_loaders.engines.rapidocr import RapidOCREngine
 from deepseek_ocr_loaders.engines.vllm import VllmEngine
-from deepseek_ocr_loaders.errors import ServerDiedError, ServerStartError
+from deepseek_ocr_loaders.errors import ServerDiedError, ServerError, ServerStartError
 from deepseek_ocr_loaders.server import copies
 from deepseek_ocr_loaders.server.control import options_of, serve, status, stop_all
-from deepseek_ocr_loaders.server.provider import provider_for
+from deepseek_ocr_loaders.server.provider import folder_of, provider_for
 from deepseek_ocr_loaders.settings import Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from deepseek_ocr_loaders.client import Reply
@@ -53,6 +54,12 @@ VllmEngine.copies = lambda self, options: 2
 def _two(monkeypatch: pytest.MonkeyPatch) -> None:
     for engine in (VllmEngine, RapidOCREngine):
         monkeypatch.setattr(engine, "copies", lambda _, __: 2)
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor() as made:
+        yield made
 
 
 def urls(server: DeepSeekOCRServer) -> list[str]:
@@ -137,7 +144,7 @@ def test_the_program_goes_on_with_the_first_if_the_second_does_not_start(
         assert len(starts(record)) == 4
 
 
-def second_of(state_dir: Path) -> Any:
+def second() -> ServerStatus:
     (found,) = (one for one in status() if one.id.endswith("-1"))
     return found
 
@@ -149,8 +156,8 @@ async def test_nobody_waits_for_the_second_while_it_is_restarted(
     script(second_dies=str(die))
     with DeepSeekOCRServer(engine="vllm") as server:
         die.touch()  # and what is started then dies as well
-        wait_for(lambda: second_of(state_dir).phase == "restarting")
-        wait_for(lambda: second_of(state_dir).restarts >= 1)
+        wait_for(lambda: second().phase == "restarting")
+        wait_for(lambda: second().restarts >= 1)
         provider = provider_for(Settings.create({"engine": "vllm"}))
         found = await provider.acquire()
         assert [endpoint.base_url for endpoint in found] == [server.base_url]
@@ -160,34 +167,26 @@ async def test_nobody_waits_for_the_second_while_it_is_restarted(
 def test_a_second_that_was_killed_is_started_again(script: Script, state_dir: Path) -> None:
     record = script()
     with DeepSeekOCRServer(engine="vllm"):
-        victim = second_of(state_dir)
+        victim = second()
+        assert victim.supervisor is not None
         os.kill(victim.supervisor, signal.SIGKILL)
-        wait_for(lambda: not second_of(state_dir).alive)
+        wait_for(lambda: not second().alive)
         with DeepSeekOCRServer(engine="vllm") as again:
             assert len(again.endpoints) == 2
     assert len(starts(record)) == 3
 
 
 def test_stopped_while_only_the_second_is_waited_for(
-    script: Script, state_dir: Path, caplog: pytest.LogCaptureFixture
+    script: Script, state_dir: Path, pool: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
 ) -> None:
     script(second_hangs=True)
     server = DeepSeekOCRServer(engine="vllm")
-    failed: list[BaseException] = []
-
-    def start() -> None:
-        try:
-            server.start()
-        except Exception as error:  # noqa: BLE001 - looked at below
-            failed.append(error)
-
-    thread = threading.Thread(target=start)
-    thread.start()
+    starting = pool.submit(server.start)
     wait_for(lambda: alive(1))
     time.sleep(0.5)
     server.stop()
-    thread.join(60)
-    assert "cancelled" in str(failed[0])
+    with pytest.raises(ServerError, match="cancelled"):
+        starting.result(60)
     assert caplog.text == ""
     wait_for(lambda: not marked_processes(str(state_dir)))
 
@@ -245,6 +244,17 @@ def test_serve_interrupted_while_they_start_leaves_neither(
     assert engine_processes(state_dir) == []
 
 
+def test_no_error_of_the_second_stops_the_first(
+    script: Script, state_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    script()
+    folder = folder_of(options_of("vllm", None))
+    (folder.copy(1).path / "options.json").mkdir()  # no ServerError
+    with DeepSeekOCRServer(engine="vllm") as server:
+        assert len(server.endpoints) == 1
+    assert "server 2 of 2" in caplog.text
+
+
 def test_if_the_first_dies_for_good_serve_lets_the_second_go(
     script: Script, state_dir: Path
 ) -> None:
@@ -268,23 +278,14 @@ def test_if_the_first_does_not_start_the_second_does_not_stay(
     wait_for(lambda: not marked_processes(str(state_dir)))
 
 
-def test_stopped_while_it_starts(script: Script, state_dir: Path) -> None:
+def test_stopped_while_it_starts(script: Script, state_dir: Path, pool: ThreadPoolExecutor) -> None:
     script(no_listen=True)
     server = DeepSeekOCRServer(engine="vllm")
-    failed: list[BaseException] = []
-
-    def start() -> None:
-        try:
-            server.start()
-        except Exception as error:  # noqa: BLE001 - looked at below
-            failed.append(error)
-
-    thread = threading.Thread(target=start)
-    thread.start()
+    starting = pool.submit(server.start)
     wait_for(lambda: len(status()) == 2)
     server.stop()
-    thread.join(60)
-    assert "cancelled" in str(failed[0])
+    with pytest.raises(ServerError, match="cancelled"):
+        starting.result(60)
     wait_for(lambda: not marked_processes(str(state_dir)))
 
 
@@ -377,7 +378,7 @@ def test_one_dies_and_the_other_goes_on_until_it_is_back(
         before = {found.id: (found.pid, found.base_url) for found in status()}
         pages = DeepSeekOCRLoader(pdf, server=server).lazy_load()
         docs = [next(pages)]
-        (victim,) = (found for found in status() if found.id.endswith("-1"))
+        victim = second()
         assert victim.pid is not None
         os.kill(victim.pid, signal.SIGKILL)
         docs += list(pages)

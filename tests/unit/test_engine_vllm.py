@@ -347,6 +347,8 @@ def test_two_copies_only_where_they_were_measured(
         {"extra_args": ("--gpu_memory_utilization=0.5",)},
         {"extra_args": ("--max-num-seqs", "8")},
         {"extra_args": ("-dp", "2")},
+        {"extra_args": ("-pp", "2")},
+        {"env": (("CUDA_VISIBLE_DEVICES", "1"),)},
         {"dist": "vllm-0.25.0"},
         {"dist": "vllm-0.26.0+cpu"},
     ],
@@ -356,6 +358,16 @@ def test_who_shares_the_gpu_out_gets_one_copy(
 ) -> None:
     gpu_of(monkeypatch, 140)
     assert copies(tmp_path, monkeypatch, **options) == 1  # type: ignore[arg-type]
+
+
+def test_a_gpu_in_slices_gets_one_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu_of(monkeypatch, 140)
+    tool = tmp_path / "env/bin/nvidia-smi"
+    assert copies(tmp_path, monkeypatch) == 2
+    for mode, wanted in (("Enabled", 1), ("Disabled", 2), ("[N/A]", 2)):
+        tool.write_text(f"#!/bin/sh\necho '{mode}'\n")
+        tool.chmod(0o755)
+        assert vllm.VllmEngine().copies(ServerOptions("vllm", vllm.DEFAULT_MODEL)) == wanted
 
 
 def test_two_copies_share_memory_and_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

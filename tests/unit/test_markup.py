@@ -224,6 +224,11 @@ def test_fault_03_text_around_and_between_tags_is_kept() -> None:
             f"{ref('text')}<|det|>[Harbour]] lights",
             Block("text", "[Harbour]] lights", (), ("unclosed_det", "bad_box")),
         ),
+        (
+            # What is left of a label or of coordinates is no text.
+            f"{ref('text')}<|det|>sub_title[[1,2,3,number]]\nHi",
+            Block("text", "Hi", (), ("unclosed_det", "bad_box")),
+        ),
         (f"{det('[[0,10,10,50,50]]')}x", Block(None, "x", (), ("bad_box",))),
         (f"{det('')}x", Block(None, "x", (), ("no_box",))),
         (f"{det('[[1,2,3,4]]')}x", Block(None, "x", (Box(1, 2, 3, 4),))),

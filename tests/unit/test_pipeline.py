@@ -24,6 +24,7 @@ from support.fault_server import (
     status,
 )
 
+from deepseek_ocr_loaders import pipeline
 from deepseek_ocr_loaders import source as source_module
 from deepseek_ocr_loaders.errors import (
     AllPagesFailedError,
@@ -99,9 +100,7 @@ def test_fault_49_the_first_document_is_out_before_the_tenth_page_is_drawn(
 
 
 @pytest.mark.parametrize("way", ["load", "lazy_load"])
-def test_only_who_may_stop_after_the_first_page_waits_for_it(
-    pdf: Path, drawn: list[int], way: str
-) -> None:
+def test_only_who_may_stop_after_the_first_page_waits_for_it(pdf: Path, way: str) -> None:
     """`load` wants every page: none need wait until the first is out."""
     first_out = threading.Event()
 
@@ -122,6 +121,13 @@ def test_only_who_may_stop_after_the_first_page_waits_for_it(
         assert server.in_flight == wanted
         first_out.set()
         assert _markers(documents.result()) == list(range(100, 120))
+
+
+def test_a_run_that_a_callback_begins_is_no_part_of_load(pdf: Path) -> None:
+    seen: list[bool] = []
+    with FaultServer() as server:
+        _loader(pdf, server, on_page=lambda _: seen.append(pipeline._all_wanted.get())).load()
+    assert seen == [False] * 20
 
 
 def test_a_subclass_that_changes_documents_changes_those_of_load(pdf: Path) -> None:

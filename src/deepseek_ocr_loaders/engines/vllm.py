@@ -164,6 +164,7 @@ _SHARING = (
     *("--num-gpu-blocks-override", "--api-server-count", "--kv-transfer-config"),
     *("--tensor-parallel-size", "--data-parallel-size", "--pipeline-parallel-size"),
 )
+"""What the user decides by these, two servers on one GPU would do twice."""
 
 
 def merge_arguments(ours: Sequence[tuple[str, str | None]], theirs: Sequence[str]) -> list[str]:

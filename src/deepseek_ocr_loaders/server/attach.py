@@ -104,7 +104,7 @@ def attach(
                         raise _not_running(folder)
                     return _start(folder, options, linger)
                 state = folder.read()
-                if state is not None and state.phase not in {"stopping", "stopped", "failed"}:
+                if state is not None and state.alive:
                     return Attached(Lease.take(folder, linger=linger), state.run)
         except LockTimeoutError:
             if cancelled():

@@ -30,7 +30,6 @@ logger = logging.getLogger(__name__)
 
 PATIENCE = 60.0
 """Seconds that a program waits for the others once the first is ready; they start together."""
-ALIVE = frozenset({"starting", "ready", "restarting"})
 
 
 class _Joining:
@@ -132,7 +131,7 @@ class Copies:
 
     def _decide(self) -> int:
         # Whoever started the first decided how much of the GPU it takes.
-        if self.first.has_owner() and (state := self.first.read()) and state.phase in ALIVE:
+        if self.first.has_owner() and (state := self.first.read()) and state.alive:
             running = self.first.options()
             return running.copies if running is not None else 1
         if self._options is None:
@@ -150,7 +149,7 @@ class Copies:
         if folder.has_owner():
             why = "is being restarted" if state.phase == "restarting" else ""
         else:
-            # Beside the first as it runs now, the cause would be the same.
+            # Beside the first as it runs now (they start together) the cause would be the same.
             refused = state.phase == "failed" and state.failure.get("kind") == "start"
             why = "did not start" if refused and state.since > first.since - PATIENCE else ""
         if why:

@@ -18,6 +18,7 @@ from deepseek_ocr_loaders.server.provider import (
     folder_of,
     options_of,
     recover_managed,
+    successor,
 )
 from deepseek_ocr_loaders.settings import Settings
 
@@ -248,7 +249,7 @@ class DeepSeekOCRServer:
             found = await self._foreign.recover(failed)
         elif self._copies is None:
             started = await asyncio.to_thread(self.ensure, lambda: False)
-            found = next((one for one in started if one.copy == failed.copy), started[0])
+            found = successor(started, failed)
         else:
             found = await recover_managed(self._copies, failed, timeout=self._start_timeout)
         if found is not None:

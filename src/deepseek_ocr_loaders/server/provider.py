@@ -87,7 +87,7 @@ def _kept_up(engine: str, model: str | None) -> ServerFolder | None:
     """Find a server that `serve` keeps up and that does what is asked, whatever its options."""
     for folder in ServerFolder.all():
         state = folder.read() if folder.has_owner() else None
-        if state is None or state.phase not in {"starting", "ready", "restarting"}:
+        if state is None or not state.alive:
             continue
         fits_engine = engine in {"auto", state.engine}
         fits_model = model in {None, state.model}
@@ -164,7 +164,7 @@ class ManagedProvider:
     async def recover(self, failed: Endpoint) -> Endpoint | None:
         """Wait for the server's restart; start it anew if even its supervisor was killed."""
         if self._copies is None:
-            return (await self.acquire())[0]
+            return successor(await self.acquire(), failed)
         return await recover_managed(self._copies, failed, timeout=self._start_timeout)
 
     async def release(self) -> None:
@@ -173,6 +173,11 @@ class ManagedProvider:
             copies, self._copies = self._copies, None
         if copies is not None:
             copies.release()
+
+
+def successor(endpoints: list[Endpoint], failed: Endpoint) -> Endpoint:
+    """Give the one that stands where the failed one stood; the first where none does."""
+    return next((one for one in endpoints if one.copy == failed.copy), endpoints[0])
 
 
 async def recover_managed(

@@ -58,6 +58,11 @@ class ServerState:
     failure: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def alive(self) -> bool:
+        """True while it starts, runs or comes back: one may attach to it."""
+        return self.phase in {"starting", "ready", "restarting"}
+
+    @property
     def base_url(self) -> str:
         """The address up to and including `/v1`."""
         return f"http://127.0.0.1:{self.port}/v1"
